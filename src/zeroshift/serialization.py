@@ -261,15 +261,17 @@ def _models(
 
 
 def _check_arrays(state: Mapping[str, Any], fresh: Mapping[str, Any]) -> None:
-    """Check that every array of a new method is present with the same dtype, and that all numbers are finite."""
+    """Check that every array of a new method is present with the same dtype, and that the squares of all numbers are
+    finite: a single number that is far too large would make every answer NaN."""
     for name, own in fresh.items():
         if name not in state:
             raise ValueError(f"the array {name!r} is missing")
         if state[name].dtype != own.dtype:
             raise ValueError(f"the array {name!r} holds {state[name].dtype}, not {own.dtype}")
     for name, array in state.items():
-        if not np.isfinite(to_numpy(array)).all():
-            raise ValueError(f"the array {name!r} holds NaN or infinity")
+        numbers = to_numpy(array)
+        if numbers.dtype.kind == "f" and not (np.abs(numbers) < np.finfo(numbers.dtype).max ** 0.5).all():
+            raise ValueError(f"the array {name!r} holds NaN, infinity or a number that is far too large")
 
 
 def _numbered(name: str) -> tuple[str, int]:
@@ -290,6 +292,6 @@ def _backend(path: str | os.PathLike[str], library: str, device: str) -> Backend
         ) from error
     except (RuntimeError, ValueError, AssertionError) as error:
         raise ValueError(
-            f"the device {device!r} is not available for {library} ({error}). "
+            f"{path} cannot be loaded: the device {device!r} is not available for {library} ({error}). "
             "Fix: pass device='cpu', or library='torch' for a device NumPy does not have."
         ) from error

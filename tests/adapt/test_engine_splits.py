@@ -290,6 +290,14 @@ class TestDamagedFiles:
         with pytest.raises(FileFormatError, match="does not contain the state that its header describes"):
             OnlineADAPT.load(path)
 
+    @pytest.mark.parametrize("name", ["degree", "waiting"])
+    def test_numbers_in_the_header_cannot_ask_for_much_memory(self, saved_once, tmp_path, name):
+        arrays, header = read_tensors(saved_once / "primal", kind="state", schema=2)
+        header["values"]["engine"][name] = 10**15
+        write_tensors(tmp_path / "state", arrays, header)
+        with pytest.raises(FileFormatError, match=r"must be float64 of shape \(1000000000000000, "):
+            OnlineADAPT.load(tmp_path / "state")
+
     @pytest.mark.parametrize(
         "change",
         [

@@ -16,6 +16,7 @@ import numpy as np
 
 from zeroshift.adapt.statistics import bank_scatter, bank_sums, bank_term, soft_scatter
 from zeroshift.arrays import Array, Backend, to_numpy
+from zeroshift.state_checks import check_lengths, check_range
 from zeroshift.zero_shot import confidence, pseudo_class, quantize
 
 __all__ = ["HELD", "NEW", "InsertionPlan", "KnowledgeBank", "SoftCounts"]
@@ -256,10 +257,16 @@ class KnowledgeBank:
             raise ValueError(f"bank_sample_counts must be {classes} numbers from 0 to {slots}")
         if slots > self.capacity:
             raise ValueError(f"the bank holds {slots} slots per class, more than bank_size = {self.capacity}")
+        check_lengths("bank_features", arrays["bank_features"])
+        check_range("bank_weights", arrays["bank_weights"], 0, 1)
+        check_range("bank_confidences", arrays["bank_confidences"], -np.log(classes), 0)
         self.features = arrays["bank_features"]
         self.weights = arrays["bank_weights"]
         self.confidences = to_numpy(arrays["bank_confidences"]).copy()
         self.sample_counts = sample_counts.copy()
+        unused = ~self.occupied_in(slice(None))
+        if to_numpy(self.weights)[unused].any() or to_numpy(self.features)[unused].any():
+            raise ValueError("bank_features and bank_weights must be zero in unused slots")
 
 
 CANCELLATION = 1e-13
@@ -338,3 +345,5 @@ class SoftCounts:
         self.weight = arrays["soft_weight"]
         self.second_moment = arrays["soft_second_moment"]
         self.size = int(arrays["soft_size"][0])
+        check_range("soft_size", self.size, 0)
+        check_range("soft_weight", self.weight, 0, self.size)

@@ -9,6 +9,7 @@ from zeroshift.adapt.statistics import AdaptSettings, Evidence, Gaussians
 from zeroshift.arrays import Array, Backend, Rows, checked_labelled
 from zeroshift.method import ViewMethod
 from zeroshift.parameters import Choice, Flag, Number, Optional, array_parameter, parameter, state
+from zeroshift.state_checks import check_seen
 from zeroshift.views import AveragedRows
 
 __all__ = ["ADAPT"]
@@ -72,7 +73,13 @@ class ADAPT(ViewMethod):
         default=0.1,
     )
 
-    _evidence: Evidence = state(lambda self: self._initial_evidence(), saved_as="")
+    _evidence: Evidence = state(
+        lambda self: self._initial_evidence(), saved_as="", check=lambda self, evidence: self._check_evidence(evidence)
+    )
+
+    def _check_evidence(self, evidence: Evidence) -> None:
+        labelled = 0 if self.support is None else len(self.support[1])
+        check_seen("the number of samples without a label in the bank", evidence.size - labelled, self.n_seen)
 
     def _validate(self) -> None:
         if self.covariance == "per_class" and self.bank_size == 0:

@@ -19,6 +19,7 @@ from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
 from zeroshift.linalg import residual_precision
 from zeroshift.method import ViewMethod
 from zeroshift.parameters import Number, Optional, parameter, state
+from zeroshift.state_checks import check_lengths, check_seen
 from zeroshift.views import AveragedRows, average_views, images_per_block
 from zeroshift.zero_shot import confidence, log_softmax, logits, pseudo_class
 
@@ -81,8 +82,12 @@ class ReleasedADAPT(ViewMethod):
         default=0.1,
     )
 
-    _means: Array = state(lambda self: self._wide_prototypes)
-    _bank: KnowledgeBank = state(lambda self: self._empty_bank(), saved_as="")
+    _means: Array = state(lambda self: self._wide_prototypes, check=lambda self, means: check_lengths("means", means))
+    _bank: KnowledgeBank = state(
+        lambda self: self._empty_bank(),
+        saved_as="",
+        check=lambda self, bank: check_seen("the number of samples in the bank", bank.size, self.n_seen),
+    )
 
     def _prepare(self) -> None:
         backend = Backend.of(self.prototypes)

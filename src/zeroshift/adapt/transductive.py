@@ -18,6 +18,7 @@ from zeroshift.adapt.engines.direct import CONVERGED
 from zeroshift.adapt.statistics import AdaptSettings, Evidence, Gaussians, estimate
 from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
 from zeroshift.parameters import Number, Optional, parameter, state
+from zeroshift.state_checks import check_range
 from zeroshift.zero_shot import TIE, log_posterior, quantize, softmax
 
 __all__ = [
@@ -303,7 +304,11 @@ class TransductiveADAPT(ADAPT):
         reload=True,
     )
 
-    _soft_sums: SoftSums = state(lambda self: self._initial_sums(), saved_as="")
+    _soft_sums: SoftSums = state(
+        lambda self: self._initial_sums(),
+        saved_as="",
+        check=lambda self, sums: check_range("weight", sums.weight, 0),
+    )
 
     def _initial_sums(self) -> SoftSums:
         """Soft sums before any sample: zero, or those of the labelled samples if no bank holds them."""

@@ -133,7 +133,7 @@ class B2TPT(ImageMethod):
     population: int = parameter(Number(low=2, integer=True), "Candidates per generation.", default=30)
     generations: int = parameter(Number(low=1, integer=True), "Generations per batch.", default=4)
     text_latent: int = parameter(
-        Number(low=1, integer=True), "Dimensions of the search for the text prompt.", default=200
+        Number(low=1, integer=True), "Dimensions of the search for the text prompt.", default=200, sizes_state=True
     )
     vision_latent: int = parameter(
         Number(low=1, integer=True), "Dimensions of the search for the visual prompt.", default=200

@@ -10,6 +10,7 @@ from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
 from zeroshift.method import ViewMethod
 from zeroshift.methods._shared.similarity import normalize_rows
 from zeroshift.parameters import Number, parameter, state
+from zeroshift.state_checks import check_lengths, check_range, check_seen
 from zeroshift.views import RATIO, select_lowest_entropy
 from zeroshift.zero_shot import logits, softmax
 
@@ -20,6 +21,11 @@ BLOCK_ROWS = 64
 
 TIE = 1e-9
 """Probabilities this close, relative to the largest, are ties: matrix products of another shape round differently."""
+
+
+def check_moves(name: str, moves: np.ndarray, n_seen: int) -> None:
+    check_range(name, moves, 0)
+    check_seen(f"the sum of {name}", int(moves.sum()), n_seen)
 
 
 class BCA(ViewMethod):
@@ -68,11 +74,19 @@ class BCA(ViewMethod):
         default=RATIO,
     )
 
-    _means: Array = state(lambda self: self._initial_means())
-    _prior: Array = state(lambda self: self._identity())
+    _means: Array = state(
+        lambda self: self._initial_means(), check=lambda self, means: check_lengths("means", means, unit=True)
+    )
+    _prior: Array = state(lambda self: self._identity(), check=lambda self, prior: check_range("prior", prior, 0, 1))
     # Counts of updates, on the host like every decision.
-    _moves: np.ndarray = state(lambda self: np.zeros(self.n_classes, dtype=np.int64))
-    _prior_moves: np.ndarray = state(lambda self: np.zeros(self.n_classes, dtype=np.int64))
+    _moves: np.ndarray = state(
+        lambda self: np.zeros(self.n_classes, dtype=np.int64),
+        check=lambda self, moves: check_moves("moves", moves, self.n_seen),
+    )
+    _prior_moves: np.ndarray = state(
+        lambda self: np.zeros(self.n_classes, dtype=np.int64),
+        check=lambda self, moves: check_moves("prior_moves", moves, self.n_seen),
+    )
 
     def _initial_means(self) -> Array:
         backend = Backend.of(self.prototypes)

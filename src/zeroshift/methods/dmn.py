@@ -9,9 +9,10 @@ import numpy as np
 
 from zeroshift.arrays import Array, Backend, Rows, to_numpy
 from zeroshift.method import ViewMethod
-from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryInsertion, MemoryPlan
+from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryInsertion, MemoryPlan, check_memory
 from zeroshift.methods._shared.similarity import exponential_kernel, single_sample_stats
 from zeroshift.parameters import Number, parameter, state
+from zeroshift.state_checks import check_lengths, check_range
 from zeroshift.views import average_views
 from zeroshift.zero_shot import confidence, log_softmax, logits, pseudo_class, softmax
 
@@ -131,6 +132,8 @@ class KernelBank:
             if saved != own:
                 raise ValueError(f"{name} of shape {saved}, not {own}, were saved")
         self.memory.restore({**arrays, "features": self.memory.features}, values)
+        check_lengths("entries", arrays["entries"])
+        check_range("grams", arrays["grams"], -1.1, 1.1)
         self.entries, self.grams = arrays["entries"], arrays["grams"]
         self._used = _used(self.memory.entropies)
 
@@ -175,7 +178,7 @@ class DMN(ViewMethod):
     complexity = "O(K M (d + M)) per sample"
 
     logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
-    memory_size: int = parameter(Number(low=1, integer=True), "Samples stored per class.", default=50)
+    memory_size: int = parameter(Number(low=1, integer=True), "Samples stored per class.", default=50, sizes_state=True)
     beta: float = parameter(Number(low=0), "Sharpness of the kernel exp(-beta (1 - cosine)).", default=5.5)
     text_weight: float = parameter(Number(low=0), "Weight of the zero-shot posterior.", default=1.0)
     memory_weight: float = parameter(
@@ -187,7 +190,11 @@ class DMN(ViewMethod):
         default=0.1,
     )
 
-    _bank: KernelBank = state(lambda self: KernelBank(self.prototypes, self.memory_size, self.beta), saved_as="")
+    _bank: KernelBank = state(
+        lambda self: KernelBank(self.prototypes, self.memory_size, self.beta),
+        saved_as="",
+        check=lambda self, bank: check_memory(bank.memory, self.n_seen),
+    )
 
     def _validate(self) -> None:
         if self.text_weight + self.memory_weight == 0:

@@ -10,6 +10,7 @@ from zeroshift.arrays import Array, Backend, Rows, is_double
 from zeroshift.linalg import add_to_diagonal, invert_positive
 from zeroshift.method import ViewMethod
 from zeroshift.parameters import Choice, Number, parameter, state
+from zeroshift.state_checks import check_lengths, check_range, check_seen
 from zeroshift.views import RATIO, select_lowest_entropy
 from zeroshift.zero_shot import logits, softmax
 
@@ -112,6 +113,8 @@ class SoftGaussians:
             if tuple(arrays[name].shape) != tuple(own.shape):
                 raise ValueError(f"{name} has shape {tuple(arrays[name].shape)}, not {tuple(own.shape)}")
             setattr(self, name, arrays[name])
+        check_lengths("means", self.means)
+        check_range("counts", self.counts, 1)
 
 
 class SoftStream:
@@ -279,7 +282,11 @@ class DOTA(ViewMethod):
         default=RATIO,
     )
 
-    _gaussians: SoftGaussians = state(lambda self: self._initial_gaussians(), saved_as="")
+    _gaussians: SoftGaussians = state(
+        lambda self: self._initial_gaussians(),
+        saved_as="",
+        check=lambda self, found: check_seen("the sum of counts - 1", float((found.counts - 1).sum()), self.n_seen),
+    )
 
     check_exceptions: ClassVar[Mapping[str, str]] = {
         "axes_do_not_matter": "the means start at the same number in every coordinate, as in the authors' code",

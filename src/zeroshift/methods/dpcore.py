@@ -15,6 +15,7 @@ from zeroshift.methods._shared.source_statistics import Moments, checked_source,
 from zeroshift.methods._shared.towers import PromptedVision, VisionOutput
 from zeroshift.methods._shared.tuning import AdamW
 from zeroshift.parameters import Number, Optional, array_parameter, model_parameter, parameter, state
+from zeroshift.state_checks import check_range, check_seen
 from zeroshift.zero_shot import logits, softmax
 
 __all__ = ["DPCore", "PromptCoreset"]
@@ -72,6 +73,7 @@ class PromptCoreset:
         size, (tokens, width) = shapes[2][0], tuple(self.prompts.shape[1:])
         if shapes != ((size, width), (size, width), (size, tokens, width)):
             raise ValueError(f"the arrays of the coreset have the shapes {shapes}: not prompts of {tokens} x {width}")
+        check_range("std", arrays["std"], 0)
         return PromptCoreset(Moments(arrays["mean"], arrays["std"]), arrays["prompts"])
 
 
@@ -168,7 +170,11 @@ class DPCore(ImageMethod):
         Number(low=0, integer=True), "Seed of the initial prompt, from which every new one is tuned.", default=0
     )
 
-    _coreset: PromptCoreset = state(lambda self: self._empty_coreset(), saved_as="")
+    _coreset: PromptCoreset = state(
+        lambda self: self._empty_coreset(),
+        saved_as="",
+        check=lambda self, coreset: check_seen("the number of prompts in the coreset", len(coreset), self.n_seen),
+    )
 
     def _empty_coreset(self) -> PromptCoreset:
         return PromptCoreset.empty(Backend.of(self.prototypes), self.n_tokens, self.vision.width)

@@ -12,10 +12,11 @@ import numpy as np
 
 from zeroshift.arrays import Array, Backend, Rows, namespace
 from zeroshift.method import ViewMethod
-from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryInsertion
+from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryInsertion, check_memory
 from zeroshift.methods._shared.similarity import exponential_kernel, inner_products, single_sample_stats, unit_rows
 from zeroshift.methods._shared.tuning import AdamW, entropy_of_each, info_nce, through_unit_rows
 from zeroshift.parameters import Choice, Flag, Number, parameter, state
+from zeroshift.state_checks import check_lengths, check_seen
 from zeroshift.views import average_views, entropy
 from zeroshift.zero_shot import pseudo_class
 
@@ -176,7 +177,10 @@ class DPE(ViewMethod):
         default=0.5,
     )
     capacity: int = parameter(
-        Number(low=0, integer=True), "Samples stored per class; 0 disables the visual prototypes.", default=3
+        Number(low=0, integer=True),
+        "Samples stored per class; 0 disables the visual prototypes.",
+        default=3,
+        sizes_state=True,
     )
     gate: float = parameter(
         Number(0, 1), "A prediction is confident if its entropy is below this share of the largest.", default=0.1
@@ -198,11 +202,12 @@ class DPE(ViewMethod):
         default=False,
     )
 
-    _text: Array = state(lambda self: self._initial_text())
-    _n_sure: int = state(0)
+    _text: Array = state(lambda self: self._initial_text(), check=lambda self, text: check_lengths("text", text))
+    _n_sure: int = state(0, check=lambda self, n_sure: check_seen("n_sure", n_sure, self.n_seen))
     _memory: LowEntropyMemory = state(
         lambda self: LowEntropyMemory(Backend.of(self.prototypes), self.n_classes, self.capacity, self.dimension),
         saved_as="",
+        check=lambda self, memory: check_memory(memory, self.n_seen),
     )
 
     def _initial_text(self) -> Array:

@@ -196,6 +196,7 @@ class DynaPrompt(PromptTuned):
         "Number of prompts M. When all were used, the least recently used one is reset to the initial context before "
         "each image. A single prompt is never reset.",
         default=12,
+        sizes_state=True,
     )
     mode: str = parameter(
         Choice(MODES), "How prompts are chosen: as in the paper, or as in the authors' code.", default="paper"

@@ -12,6 +12,7 @@ from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.methods._shared.tuning import AdamW, cross_entropy, logits_to_text
 from zeroshift.parameters import Choice, Number, parameter, state
+from zeroshift.state_checks import check_range
 from zeroshift.views import marginal_entropy, select_lowest_entropy
 from zeroshift.zero_shot import confidence, log_softmax, logits, pseudo_class, quantize, softmax
 
@@ -141,6 +142,7 @@ class TextHistory:
         for name, own in self.state()[0].items():
             if tuple(arrays[name].shape) != tuple(own.shape):
                 raise ValueError(f"{name} has shape {tuple(arrays[name].shape)}, not {tuple(own.shape)}")
+        check_range("entropies", arrays["entropies"], 0)
         self.local.entries, self.hard.entries = arrays["local"], arrays["hard"]
         self.entropies, self.prototypes = to_numpy(arrays["entropies"]), arrays["bank_prototypes"]
 
@@ -203,8 +205,8 @@ class HisTPT(PromptTuned):
         "Share of the views used in the loss, those of lowest entropy; at least one.",
         default=0.1,
     )
-    local_size: int = parameter(Number(low=1, integer=True), "Entries of the local bank.", default=32)
-    hard_size: int = parameter(Number(low=1, integer=True), "Entries of the hard bank.", default=32)
+    local_size: int = parameter(Number(low=1, integer=True), "Entries of the local bank.", default=32, sizes_state=True)
+    hard_size: int = parameter(Number(low=1, integer=True), "Entries of the hard bank.", default=32, sizes_state=True)
     n_hard: int = parameter(
         Number(low=1, integer=True),
         "Local entries averaged for one entry of the hard bank, those of highest entropy.",
@@ -219,7 +221,11 @@ class HisTPT(PromptTuned):
 
     _context: Array = state(lambda self: self._initial_context, saved_as="words")
     _text: Array = state(lambda self: self._initial_text)
-    _optimizer: AdamW = state(lambda self: AdamW(self.rate, weight_decay=self.weight_decay), saved_as="")
+    _optimizer: AdamW = state(
+        lambda self: AdamW(self.rate, weight_decay=self.weight_decay),
+        saved_as="",
+        check=lambda self, optimizer: optimizer.check(self._context, self.n_seen),
+    )
     _history: TextHistory = state(lambda self: self._empty_history(), saved_as="")
 
     def _validate(self) -> None:

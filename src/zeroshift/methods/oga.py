@@ -14,9 +14,10 @@ from zeroshift.adapt.statistics import discriminant, linear_head
 from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
 from zeroshift.linalg import ZERO_TRACE, add_to_diagonal, invert_positive, pseudo_inverse
 from zeroshift.method import Method
-from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryPlan
+from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryPlan, check_memory
 from zeroshift.methods._shared.similarity import normalize_rows, unit_rows
 from zeroshift.parameters import Choice, Flag, Number, parameter, state
+from zeroshift.state_checks import check_lengths, check_seen
 from zeroshift.zero_shot import log_posterior, quantize, softmax, zero_shot_stats
 
 __all__ = ["OGA", "PooledResiduals", "SharedGaussians", "dual_head", "fit", "isotropic", "precision_of"]
@@ -64,7 +65,7 @@ class OGA(Method):
     complexity = "O(K d) per sample; a batch that enters O(d^3 + K d^2) more"
 
     logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
-    capacity: int = parameter(Number(low=1, integer=True), "Samples kept per class.", default=8)
+    capacity: int = parameter(Number(low=1, integer=True), "Samples kept per class.", default=8, sizes_state=True)
     tau: float = parameter(Number(low=0), "Exponent of the likelihood.", default=0.05)
     covariance: str = parameter(
         Choice(("auto", "ridge", "pinv")),
@@ -91,8 +92,13 @@ class OGA(Method):
             Backend.of(self.prototypes), self.n_classes, self.capacity, self.dimension, ties="first slot"
         ),
         saved_as="",
+        check=lambda self, memory: check_memory(memory, self.n_seen),
     )
-    _gaussians: SharedGaussians = state(lambda self: isotropic(self._wide_prototypes), saved_as="")
+    _gaussians: SharedGaussians = state(
+        lambda self: isotropic(self._wide_prototypes),
+        saved_as="",
+        check=lambda self, gaussians: check_seen("age", gaussians.updates, self.n_seen),
+    )
 
     def _prepare(self) -> None:
         backend = Backend.of(self.prototypes)
@@ -300,6 +306,7 @@ class SharedGaussians:
         for name, own in self.state()[0].items():
             if tuple(arrays[name].shape) != tuple(own.shape):
                 raise ValueError(f"{name} has shape {tuple(arrays[name].shape)}, not {tuple(own.shape)}")
+        check_lengths("means", arrays["means"])
         size = int(values["pooled"])
         pooled = PooledResiduals(arrays["scatter"], arrays["total"], size) if size else None
         return replace(isotropic(arrays["means"]), pooled=pooled, updates=int(values["age"]))

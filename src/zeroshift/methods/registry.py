@@ -16,6 +16,7 @@ from typing import Any
 
 from zeroshift import serialization
 from zeroshift.arrays import Array
+from zeroshift.files import FileFormatError
 from zeroshift.method import Method, registered_methods
 from zeroshift.parameters import Parameter
 from zeroshift.suggest import did_you_mean
@@ -148,6 +149,9 @@ def load(
     path: str | os.PathLike[str], *, library: str | None = None, device: str | None = None, **changes: Any
 ) -> Method:
     """A saved method of whatever class wrote the file; see `Method.load`."""
-    return get(str(serialization.read_header(path).get("method"))).cls.load(
-        path, library=library, device=device, **changes
-    )
+    name = str(serialization.read_header(path).get("method"))
+    try:
+        cls = get(name).cls
+    except ValueError as error:
+        raise FileFormatError(f"{path} contains the state of a method that is not known here: {error}") from error
+    return cls.load(path, library=library, device=device, **changes)

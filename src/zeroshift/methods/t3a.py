@@ -9,9 +9,10 @@ import numpy as np
 
 from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
 from zeroshift.method import Method
-from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryInsertion
+from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryInsertion, check_memory
 from zeroshift.methods._shared.similarity import inner_products, single_sample_stats, unit_rows
 from zeroshift.parameters import Flag, Number, Optional, parameter, state
+from zeroshift.state_checks import check_lengths, check_seen
 from zeroshift.zero_shot import softmax, zero_shot_stats
 
 __all__ = ["T3A", "AllSupports", "ConfidentSupports", "DroppingSupports", "PseudoLabelled", "SupportChanges"]
@@ -81,7 +82,7 @@ class T3A(Method):
         default=100.0,
     )
     filter_size: int | None = parameter(
-        Optional(Number(low=1, integer=True)), "Supports kept per class; None keeps all.", default=20
+        Optional(Number(low=1, integer=True)), "Supports kept per class; None keeps all.", default=20, sizes_state=True
     )
     batch_size: int = parameter(
         Number(low=1, integer=True),
@@ -96,9 +97,14 @@ class T3A(Method):
         default=False,
     )
 
-    _vectors: Array = state(lambda self: self._prototype_vectors())
+    _vectors: Array = state(
+        lambda self: self._prototype_vectors(),
+        check=lambda self, vectors: check_lengths("vectors", vectors, unit=True),
+    )
     _supports: ConfidentSupports | AllSupports | DroppingSupports = state(
-        lambda self: self._prototype_supports(), saved_as=""
+        lambda self: self._prototype_supports(),
+        saved_as="",
+        check=lambda self, supports: supports.check(self.n_classes + self.n_seen),
     )
 
     def _prepare(self) -> None:
@@ -237,6 +243,10 @@ class ConfidentSupports:
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
         self._memory.restore(arrays, values)
 
+    def check(self, n_offered: int) -> None:
+        """ValueError if there are more supports than were offered."""
+        check_memory(self._memory, n_offered)
+
 
 class AllSupports:
     """All samples so far, as the sums of their classes."""
@@ -267,6 +277,10 @@ class AllSupports:
         if saved != own:
             raise ValueError(f"sums has shape {saved}, not {own}")
         self._sums = arrays["sums"]
+
+    def check(self, n_offered: int) -> None:
+        """ValueError if the sums are longer than those of so many features."""
+        check_lengths("sums", self._sums / n_offered)
 
 
 class DroppingSupports:
@@ -320,6 +334,11 @@ class DroppingSupports:
         if n and not 0 <= classes.min() <= classes.max() < self._n_classes:
             raise ValueError(f"the classes of the supports must be from 0 to {self._n_classes - 1}")
         self._kept = PseudoLabelled(arrays["features"], classes.copy(), entropies.copy())
+
+    def check(self, n_offered: int) -> None:
+        """ValueError if there are more supports than were offered."""
+        check_lengths("features", self._kept.features)
+        check_seen("the number of supports", len(self._kept.classes), n_offered)
 
 
 def _changed_classes(rows: np.ndarray, classes: np.ndarray, n: int, batch_size: int) -> tuple[np.ndarray, ...]:

@@ -11,6 +11,7 @@ from zeroshift.arrays import Array, Backend, Rows, as_floats, check_matrix, name
 from zeroshift.method import Method
 from zeroshift.methods._shared.similarity import exponential_kernel, unit_rows
 from zeroshift.parameters import Number, parameter, state
+from zeroshift.state_checks import check_seen
 from zeroshift.zero_shot import zero_shot_stats
 
 __all__ = ["TCA", "ClassTokens", "TokenReservoir"]
@@ -72,7 +73,7 @@ class TCA(Method):
     logit_scale: float = parameter(
         Number(low=0, above=True), "Scale of the zero-shot logits; 100 for CLIP.", default=100.0
     )
-    reservoir_size: int = parameter(Number(low=1, integer=True), "Samples kept per class.", default=3)
+    reservoir_size: int = parameter(Number(low=1, integer=True), "Samples kept per class.", default=3, sizes_state=True)
     layer_scale: float = parameter(
         Number(low=0, above=True),
         "How evenly the layers count: layer l of L has the weight exp(l / (L - 1) / layer_scale), so 0.01 uses the "
@@ -82,7 +83,13 @@ class TCA(Method):
     weight: float = parameter(Number(low=0), "Weight of the reservoir's votes.", default=3.0)
     beta: float = parameter(Number(low=0), "How fast the votes decrease with distance.", default=5.0)
 
-    _reservoir: TokenReservoir = state(lambda self: self._empty_reservoir(1, self.dimension), saved_as="")
+    _reservoir: TokenReservoir = state(
+        lambda self: self._empty_reservoir(1, self.dimension),
+        saved_as="",
+        check=lambda self, reservoir: check_seen(
+            "the number of samples in the reservoir", int(reservoir.counts.sum()), self.n_seen
+        ),
+    )
 
     def adapt_tokens(self, features: Array, tokens: Array) -> Array:
         """`adapt` for features (N, d) with the class token of every layer, `tokens` (N, L, w)."""

@@ -10,9 +10,10 @@ import numpy as np
 
 from zeroshift.arrays import Array, Backend, Rows, to_numpy
 from zeroshift.method import ViewMethod
-from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryInsertion, MemoryPlan
+from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryInsertion, MemoryPlan, check_memory
 from zeroshift.methods._shared.similarity import exponential_kernel, inner_products, single_sample_stats
 from zeroshift.parameters import Flag, Number, Pair, parameter, state
+from zeroshift.state_checks import check_lengths
 from zeroshift.views import average_views
 from zeroshift.zero_shot import confidence, log_softmax, logits, pseudo_class
 
@@ -85,14 +86,20 @@ class TDA(ViewMethod):
 
     logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
     positive_capacity: int = parameter(
-        Number(low=0, integer=True), "Entries per class in the positive cache; 0 disables it.", default=3
+        Number(low=0, integer=True),
+        "Entries per class in the positive cache; 0 disables it.",
+        default=3,
+        sizes_state=True,
     )
     positive_alpha: float = parameter(Number(low=0), "Weight of the positive cache's votes.", default=2.0)
     positive_beta: float = parameter(
         Number(low=0), "Sharpness of the positive cache's kernel exp(-beta (1 - cosine)).", default=5.0
     )
     negative_capacity: int = parameter(
-        Number(low=0, integer=True), "Entries per class in the negative cache; 0 disables it.", default=2
+        Number(low=0, integer=True),
+        "Entries per class in the negative cache; 0 disables it.",
+        default=2,
+        sizes_state=True,
     )
     negative_alpha: float = parameter(Number(low=0), "Weight of the negative cache's votes.", default=0.117)
     negative_beta: float = parameter(
@@ -120,9 +127,13 @@ class TDA(ViewMethod):
         default=False,
     )
 
-    _positive: VotingCache = state(lambda self: self._empty_cache(self.positive_capacity, self.positive_beta))
+    _positive: VotingCache = state(
+        lambda self: self._empty_cache(self.positive_capacity, self.positive_beta),
+        check=lambda self, cache: check_memory(cache.memory, self.n_seen),
+    )
     _negative: VotingCache = state(
-        lambda self: self._empty_cache(self.negative_capacity, self.negative_beta, masked=True)
+        lambda self: self._empty_cache(self.negative_capacity, self.negative_beta, masked=True),
+        check=lambda self, cache: check_memory(cache.memory, self.n_seen),
     )
 
     def _validate(self) -> None:
@@ -348,5 +359,6 @@ class VotingCache:
         self.memory.restore({**arrays, "features": self.memory.features}, values)
         if not np.array_equal(np.isfinite(self.memory.entropies).reshape(-1), rows != 0):
             raise ValueError("some entries have no entropy, or some entropies no entry")
+        check_lengths("entries", arrays["entries"])
         self.entries, self.masks = arrays["entries"], arrays.get("masks")
         self._set_rows(rows)

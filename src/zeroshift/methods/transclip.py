@@ -25,6 +25,7 @@ from zeroshift.methods._shared.prompts import checked_prompts
 from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.methods._shared.top_k import nearest, top_k
 from zeroshift.parameters import Choice, Flag, Number, Optional, array_parameter, parameter, state
+from zeroshift.state_checks import check_range
 
 __all__ = ["GAMMAS", "HistoTransCLIP", "SharedVarianceFit", "TransCLIP", "TransCLIPBase", "confident_means"]
 
@@ -146,7 +147,7 @@ class TransCLIP(TransCLIPBase):
     )
     released: bool = parameter(Flag(), "Compute as the authors' code does with `support`; see Notes.", default=False)
 
-    _gamma: float = state(lambda self: self.gamma)
+    _gamma: float = state(lambda self: self.gamma, check=lambda self, gamma: check_range("gamma", gamma, 0))
 
     def _validate(self) -> None:
         if self.support is not None:

@@ -14,6 +14,7 @@ from zeroshift.methods._shared.similarity import normalize_rows
 from zeroshift.methods._shared.sparse import SparseMatrix, degree_factors
 from zeroshift.methods._shared.top_k import nearest, top_k
 from zeroshift.parameters import Flag, Number, array_parameter, parameter, state
+from zeroshift.state_checks import check_lengths, check_range
 from zeroshift.zero_shot import posterior
 
 __all__ = ["GraphSettings", "TextImageGraph", "ZLaP", "ZLaPBase", "ZLaPInductive", "propagate_labels", "without_self"]
@@ -243,6 +244,8 @@ class TextImageGraph:
             return self
         backend = Backend.of(self.images)
         images = backend.asarray(arrays["images"], backend.xp.float64 if values["double"] else backend.xp.float32)
+        check_lengths("images", images)
+        check_range("labels", arrays["labels"], 0)
         limits = None if values["limits"] is None else (float(values["limits"][0]), float(values["limits"][1]))
         return TextImageGraph(images, arrays["labels"], limits)
 

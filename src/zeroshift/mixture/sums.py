@@ -10,6 +10,7 @@ import numpy as np
 
 from zeroshift.arrays import Array, Backend
 from zeroshift.mixture.temperature import N_TEMPERATURES
+from zeroshift.state_checks import check_range
 
 __all__ = ["Sums"]
 
@@ -117,6 +118,8 @@ class Sums:
         for name, array in self.arrays().items():
             if tuple(arrays[name].shape) != tuple(array.shape):
                 raise ValueError(f"{name} has shape {tuple(arrays[name].shape)}, not {tuple(array.shape)}")
+        for name in ("counts", "posteriors", "watched", "confidences"):
+            check_range(name, arrays[name], 0)
         return Sums(**{name: arrays[name] for name in self.arrays()})
 
     def _replace(self, **arrays: Array) -> Sums:

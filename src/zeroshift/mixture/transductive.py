@@ -11,6 +11,7 @@ from zeroshift.mixture.base import AnchoredMixture
 from zeroshift.mixture.statistics import Mixture
 from zeroshift.mixture.sums import Sums
 from zeroshift.parameters import Number, Optional, parameter, state
+from zeroshift.state_checks import check_range
 
 __all__ = ["TransductiveAnchoredMixture"]
 
@@ -68,7 +69,12 @@ class TransductiveAnchoredMixture(AnchoredMixture):
 
     correlation, relief = 1.0, 0.0  # a set has no order, so only `balance` makes the mixture cautious
 
-    _sums: Sums = state(lambda self: self._zero_sums(), saved_as="", merge="sum")
+    _sums: Sums = state(
+        lambda self: self._zero_sums(),
+        saved_as="",
+        merge="sum",
+        check=lambda self, sums: check_range("the number of samples in watched", sums.watched[0], *2 * [self.n_seen]),
+    )
 
     def _current_sums(self) -> Sums:
         return self._sums

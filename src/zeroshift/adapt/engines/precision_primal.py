@@ -371,12 +371,14 @@ class PrimalPrecision:
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
         own = {"scatter": self.scatter, "contraction": self.contraction}
-        self.degree = int(values["degree"])
-        check_shapes(arrays, {**own, "moments": self._backend.zeros((self.degree, self.moments.shape[1]))})
-        waiting = int(values["waiting"])
+        check_shapes(arrays, own)
+        self.degree, waiting = int(values["degree"]), int(values["waiting"])
+        shapes: dict[str, tuple[int, ...]] = {"moments": (self.degree, self.moments.shape[1])}
         if waiting:
-            zeros = self._backend.zeros
-            check_shapes(arrays, {"waiting": zeros((waiting, len(self.scatter))), "waiting_signs": zeros((waiting,))})
+            shapes |= {"waiting": (waiting, len(self.scatter)), "waiting_signs": (waiting,)}
+        for name, shape in shapes.items():  # compared without making arrays of these shapes, which may be huge
+            if tuple(arrays[name].shape) != shape or arrays[name].dtype != self.scatter.dtype:
+                raise ValueError(f"the engine's {name} must be {self.scatter.dtype} of shape {shape}")
         for name in SCALARS:
             setattr(self, name, type(getattr(self, name))(values[name]))
         self.scatter, self.contraction, self.moments = arrays["scatter"], arrays["contraction"], arrays["moments"]

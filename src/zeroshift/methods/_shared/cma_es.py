@@ -163,3 +163,5 @@ class CMAES:
             setattr(self, name, np.array(saved, dtype=np.float64))
         self.generation, self.decomposed_at = int(values["generation"]), int(values["decomposed_at"])
         self.sigma = float(values["sigma"])
+        if not (0 <= self.decomposed_at <= self.generation and self.sigma > 0 and (self.lengths > 0).all()):
+            raise ValueError("generation, decomposed_at, sigma or lengths are not those of a search")

@@ -17,6 +17,7 @@ from zeroshift.methods._shared.similarity import normalize_rows, unit_rows
 from zeroshift.methods._shared.sparse import SparseMatrix
 from zeroshift.methods._shared.top_k import nearest
 from zeroshift.parameters import Number, parameter, state
+from zeroshift.state_checks import check_range
 from zeroshift.zero_shot import log_posterior, softmax
 
 __all__ = [
@@ -316,7 +317,9 @@ class GaussianMethod(Method):
     }
 
     _gaussians: ClassGaussians = state(
-        lambda self: ClassGaussians(self._wide_text, self._initial_variances()), saved_as=""
+        lambda self: ClassGaussians(self._wide_text, self._initial_variances()),
+        saved_as="",
+        check=lambda self, gaussians: check_range("variances", gaussians.variances, 0),
     )
 
     @abstractmethod

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, to_numpy
+from zeroshift.state_checks import check_lengths, check_seen
 from zeroshift.zero_shot import quantize
 
 __all__ = ["LowEntropyMemory", "MemoryInsertion", "MemoryPlan"]
@@ -189,6 +190,13 @@ class LowEntropyMemory:
             raise ValueError("some samples have no arrival number, or some arrival numbers no sample")
         self.features = arrays["features"]
         self.entropies, self.arrivals = np.where(entropies < 0, np.inf, entropies), arrivals
+
+
+def check_memory(memory: LowEntropyMemory, n_seen: int) -> None:
+    """ValueError if a memory contains what is no feature, or samples that were not seen. Arrivals count from 1."""
+    check_lengths("features", memory.features)
+    check_seen("the number of samples in the memory", int(memory.counts.sum()), n_seen)
+    check_seen("the last arrival", int(memory.arrivals.max(initial=0)), n_seen)
 
 
 def _comparable(entropies: np.ndarray | float) -> np.ndarray:

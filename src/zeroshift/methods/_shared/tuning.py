@@ -10,6 +10,7 @@ from typing import Any
 
 from zeroshift.arrays import Array, Backend, namespace
 from zeroshift.methods._shared.similarity import TINY
+from zeroshift.state_checks import check_range, check_seen
 from zeroshift.zero_shot import log_softmax
 
 __all__ = [
@@ -80,6 +81,15 @@ class AdamW:
         """Restore what `state` returned."""
         self.steps = int(values["steps"])
         self._first, self._second = arrays.get("first_moment"), arrays.get("second_moment")
+
+    def check(self, parameter: Array, n_seen: int) -> None:
+        """ValueError if the restored moments do not belong to `parameter`, or the steps not to the samples seen."""
+        check_seen("steps", self.steps, n_seen)
+        moments = [] if self._first is None else [self._first, self._second]
+        if bool(moments) != (self.steps > 0) or any(moment.shape != parameter.shape for moment in moments):
+            raise ValueError(f"the moments do not fit {self.steps} steps of an array of shape {tuple(parameter.shape)}")
+        if moments:
+            check_range("second_moment", moments[1], 0)
 
 
 def entropy_of_mean(logits: Array) -> tuple[Array, Array]:

@@ -1,0 +1,41 @@
+"""What the numbers of a loaded state must satisfy, whatever samples led to it. See `state(..., check=...)`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zeroshift.arrays import UNIT_NORM_TOLERANCE, Array, to_numpy
+
+__all__ = ["check_lengths", "check_range", "check_seen"]
+
+
+def check_range(name: str, values: Array | float, low: float, high: float = np.inf) -> None:
+    """ValueError if any number is outside `low` to `high`; rounding errors are allowed for."""
+    numbers = np.asarray(to_numpy(values) if hasattr(values, "shape") else values)
+    slack = 1e-6 * max(1.0, abs(low), abs(high) if np.isfinite(high) else 0.0)
+    wrong = ~((numbers >= low - slack) & (numbers <= high + slack))
+    if wrong.any():
+        allowed = f"at least {low:g}" if high == np.inf else f"from {low:g} to {high:g}"
+        raise ValueError(f"{name} must be {allowed}; it contains {numbers[wrong].flat[0]:g}.")
+
+
+def check_lengths(name: str, rows: Array, *, unit: bool = False) -> None:
+    """ValueError if a row (along the last axis) is longer than 1, as no mean of features is.
+
+    With `unit`, every row must have unit length, except rows of zeros.
+    """
+    with np.errstate(over="ignore"):
+        lengths = np.linalg.norm(to_numpy(rows).astype(np.float64), axis=-1)
+    tolerance = 2 * UNIT_NORM_TOLERANCE
+    wrong = ~(lengths <= 1 + tolerance)
+    if unit:
+        wrong |= (lengths != 0) & (lengths < 1 - tolerance)
+    if wrong.any():
+        allowed = "of unit length" if unit else "no longer than 1"
+        raise ValueError(f"the rows of {name} must be {allowed}; one has the length {lengths[wrong].flat[0]:g}.")
+
+
+def check_seen(name: str, count: float, n_seen: int) -> None:
+    """ValueError if a count of samples is negative or above the number of samples seen."""
+    if not -1e-6 <= count <= n_seen + 1e-6 * max(1, n_seen):
+        raise ValueError(f"{name} must be from 0 to n_seen = {n_seen}; it is {count:g}.")
