@@ -268,5 +268,6 @@ def test_a_parameter_of_another_method_names_that_method(call, small_file, tmp_p
     done = call("adapt", small_file, "--set", "bank_size=8", "--out", tmp_path / "p.csv")
     assert done.exit_code == 2
     assert (
-        "anchored_mixture_transductive has no parameter 'bank_size'. It is a parameter of adapt_online, " in done.stderr
+        "anchored_mixture_transductive has no parameter 'bank_size'. It is a parameter of adapt_online and others. "
+        in done.stderr
     )

@@ -18,7 +18,7 @@ from zeroshift.files import FileFormatError
 from zeroshift.method import Method
 from zeroshift.methods import MethodInfo
 from zeroshift.parameters import Model, Number
-from zeroshift.suggest import did_you_mean, first_few
+from zeroshift.suggest import did_you_mean
 
 __all__ = [
     "DEFAULT_METHODS",
@@ -93,7 +93,8 @@ def _parse_value(method: MethodInfo, name: str, text: str, hints: Mapping[str, s
     known = [parameter.name for parameter in method.parameters]
     if name not in known:
         owners = [info.name for info in methods.list_methods() if name in (one.name for one in info.parameters)]
-        guess = f"It is a parameter of {first_few(owners)}. " if owners else did_you_mean(name, known)
+        others = " and others" if len(owners) > 1 else ""
+        guess = f"It is a parameter of {owners[0]}{others}. " if owners else did_you_mean(name, known)
         raise ValueError(f"--set: {method.name} has no parameter {name!r}. {guess}It takes: {', '.join(known)}.")
     constraint = method.cls.constraints.get(name)
     if constraint is None or isinstance(constraint, Model):

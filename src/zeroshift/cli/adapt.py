@@ -111,8 +111,7 @@ def adapt(
 ) -> None:
     """Adapt a method to features and write its predictions next to those of zero-shot.
 
-    The anchored mixture learns from the whole set at once. It learns row by row, in the stored order, with --online and
-    with --save-state, which saves what it learned for the next part of a stream.
+    The default method learns from the whole set at once; with --online or --save-state, row by row as stored.
 
     For example: zeroshift adapt pack:cifar10 --out predictions.csv
     """
