@@ -15,6 +15,7 @@ from zeroshift.experiments import Chapter, Investigation, Suite, get
 from zeroshift.experiments._shared.findings import Remark, Table
 from zeroshift.files import atomic_path
 from zeroshift.report.experiments.figures import write_figures
+from zeroshift.report.experiments.headlines import finding_title
 
 DOCS = Path(__file__).parents[1] / "docs"
 IMAGES = DOCS / "images" / "gallery"
@@ -74,7 +75,7 @@ def section(chapter: Chapter) -> str:
     lines = [f"## {experiment.title}", "", experiment.question, ""]
     for finding in chapter.findings:
         assert not isinstance(finding, (Remark, Table))
-        lines += [f"![{finding.title}](images/gallery/{experiment.name}-{finding.name}.png)", ""]
+        lines += [f"![{finding_title(finding)}](images/gallery/{experiment.name}-{finding.name}.png)", ""]
         lines += [finding.caption, ""] if finding.caption else []
     return "\n".join([*lines, "```text", f"zeroshift experiment {experiment.name}", "```", ""])
 

@@ -57,7 +57,7 @@ def test_a_sweep_says_where_each_line_is_highest_and_a_stream_where_it_ends():
     sweep = Lines("s", "Accuracy: by size", "size", "accuracy, percent", series, steps=True)
     assert finding_title(sweep) == "Accuracy, by size: one highest at 2 (75.5), two highest at 1 (9.0)"
     stream = Lines("s", "Accuracy", "samples", "accuracy (%)", series)
-    assert finding_title(stream) == "Accuracy: one 71, two 7"
+    assert finding_title(stream) == "Accuracy: one 71.0, two 7.0"
 
 
 def test_tables():

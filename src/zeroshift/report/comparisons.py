@@ -103,6 +103,21 @@ def mean_calibration_error(comparisons: Sequence[Comparison]) -> dict[str, float
     return {name: float(np.mean(np.array(errors, dtype=float))) for name, errors in found.items()}
 
 
+def gain_range(gains: Sequence[float]) -> str:
+    """
+    >>> gain_range([4.96, -0.31]), gain_range([1.0])
+    ('-0.3 to +5.0', '+1.0')
+    """
+    low, high = points(min(gains)), points(max(gains))
+    return low if low == high else f"{low} to {high}"
+
+
+def titled_with_gains(comparison: Comparison) -> str:
+    """The title of a set, and the gains of the methods on it: "CIFAR-10: +5.0 to +9.2 points"."""
+    gains = [gain for result in comparison.results[1:] if (gain := comparison.gain(result)) is not None]
+    return f"{comparison.title}: {gain_range(gains)} points" if gains else comparison.title
+
+
 def losses(comparisons: Sequence[Comparison]) -> list[tuple[str, str, str]]:
     """(method, set, gain) wherever a method is worse than the baseline."""
     return [

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from zeroshift.evaluate import Comparison, Result, running_accuracy
+from zeroshift.report.comparisons import titled_with_gains
 from zeroshift.report.formatting import method_label, percent
 from zeroshift.report.style import INK, annotate, method_colour, new_figure, save_figure, style_axes
 
@@ -199,7 +200,7 @@ def accuracy_bars(comparisons: Sequence[Comparison]) -> Figure:
 
 def running_accuracies(comparisons: Sequence[Comparison]) -> Figure:
     """`running_accuracy_of` for every set, with a legend."""
-    figure = _grid(comparisons, draw_running_accuracy, height=2.5)
+    figure = _grid(comparisons, draw_running_accuracy, titled_with_gains, height=2.5)
     lines = figure.axes[0].lines
     figure.legend(handles=lines, loc="outside upper left", ncols=len(lines), frameon=False, labelcolor=INK)
     return figure
@@ -207,7 +208,7 @@ def running_accuracies(comparisons: Sequence[Comparison]) -> Figure:
 
 def bank_fill(comparisons: Sequence[Comparison]) -> Figure:
     """`bank_fill_of` for every set."""
-    return _grid(comparisons, draw_bank_fill, height=0.95 + _classes_height(comparisons))
+    return _grid(comparisons, draw_bank_fill, _bank_title, height=0.95 + _classes_height(comparisons))
 
 
 def _classes_height(comparisons: Sequence[Comparison]) -> float:
@@ -220,15 +221,33 @@ def _one(draw: Callable[[Axes], None], height: float) -> Figure:
     return figure
 
 
-def _grid(comparisons: Sequence[Comparison], draw: Callable[[Axes, Comparison], None], height: float) -> Figure:
+def _bank_title(comparison: Comparison) -> str:
+    """How many banks are full at the end."""
+    result = streamed(comparison)
+    if result is None or result.run.bank_history is None:
+        return comparison.title
+    counts = result.run.bank_history[-1]
+    full = int(np.count_nonzero(counts >= (result.parameters.get("bank_size") or math.inf)))
+    return f"{comparison.title}: {full} of {len(counts)} banks full"
+
+
+def _grid(
+    comparisons: Sequence[Comparison],
+    draw: Callable[[Axes, Comparison], None],
+    title: Callable[[Comparison], str],
+    height: float,
+) -> Figure:
     columns = min(3, len(comparisons))
     rows = math.ceil(len(comparisons) / columns)
-    figure = new_figure(columns * WIDTH, rows * height + 0.3, layout=None)
+    figure = new_figure(columns * WIDTH, rows * (height + 0.15) + 0.3, layout=None)
     figure.set_layout_engine("constrained", w_pad=0.08, h_pad=0.08, wspace=0.03, hspace=0.03)
     for place, comparison in enumerate(comparisons):
         axes = figure.add_subplot(rows, columns, place + 1)
         draw(axes, comparison)
-        axes.set_title(comparison.title, loc="left", fontsize=9, color=INK, parse_math=False)
+        # On two lines: together they may be wider than the panel.
+        name, separator, finding = title(comparison).rpartition(": ")
+        text = f"{name}\n{finding}" if separator else finding
+        axes.set_title(text, loc="left", fontsize=9, color=INK, parse_math=False)
     return figure
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from zeroshift import __version__, methods
 from zeroshift.evaluate import Comparison, Result, mean_accuracy
 from zeroshift.report import demo_figures as figures
-from zeroshift.report.comparisons import losses, mean_calibration_error, verdict
+from zeroshift.report.comparisons import gain_range, losses, mean_calibration_error, titled_with_gains, verdict
 from zeroshift.report.feature_cloud import cloud_after, cloud_before, cloud_of
 from zeroshift.report.formatting import counted, format_setting, join_words, method_label, percent, points, prose
 from zeroshift.report.page import drawing, render_template, write_text
@@ -83,13 +83,8 @@ def headline(comparisons: Sequence[Comparison]) -> str:
     if len(gains) <= MAX_NAMED:
         text = ", ".join(f"{method_label(name)} {points(gain)}" for name, gain in gains.items())
     else:
-        text = _gain_range(list(gains.values()))
+        text = gain_range(list(gains.values()))
     return f"{text} points on {where}, without labels"
-
-
-def _gain_range(gains: Sequence[float]) -> str:
-    low, high = points(min(gains)), points(max(gains))
-    return low if low == high else f"{low} to {high}"
 
 
 def _sets_title(comparisons: Sequence[Comparison]) -> str:
@@ -211,18 +206,13 @@ def _set_context(comparison: Comparison) -> dict[str, Any]:
         text=f"Line chart of accuracy so far on {comparison.title}. At the end: {_accuracies_text(comparison)}.",
     )
     return {
-        "title": prose(f"{comparison.title}{_set_gains(comparison)}"),
+        "title": prose(titled_with_gains(comparison)),
         "running": running,
         "first_drawn": figures.first_drawn(comparison.features.n_samples),
         "bank": _bank(comparison),
         "hints": comparison.features.hints(),
         "extremes": [line for line in (_extremes(comparison, r) for r in comparison.results[1:]) if line],
     }
-
-
-def _set_gains(comparison: Comparison) -> str:
-    gains = [gain for result in comparison.results[1:] if (gain := comparison.gain(result)) is not None]
-    return f": {_gain_range(gains)} points" if gains else ""
 
 
 def _cloud(comparisons: Sequence[Comparison]) -> dict[str, Any] | None:

@@ -227,8 +227,8 @@ def _draw(axes: Axes, cloud: FeatureCloud, predicted: np.ndarray, slopes: np.nda
         right = mine & (cloud.labels == k)
         axes.plot(*cloud.samples[right].T, linestyle="", marker="o", markersize=2.6, color=CLASS_COLOURS[k], mew=0)
         axes.plot(
-            *cloud.samples[mine & ~right].T, linestyle="", marker="X", markersize=4, markerfacecolor=CLASS_COLOURS[k],
-            markeredgecolor=INK, markeredgewidth=0.5,
+            *cloud.samples[mine & ~right].T, linestyle="", marker="X", markersize=5, markerfacecolor=CLASS_COLOURS[k],
+            markeredgecolor=INK, markeredgewidth=0.4,
         )  # fmt: skip
     axes.set_xlim(low[0], high[0])
     axes.set_ylim(low[1], high[1])

@@ -141,7 +141,9 @@ def _best_rows(table: Table) -> str:
 def _(finding: Lines) -> str:
     lines = [series for series in finding.series if any(map(math.isfinite, series.y))]
     if not finding.steps:
-        return _named([(series.label, series.y[-1]) for series in lines], "number")
+        if len(lines) > MAX_NAMED:
+            return _range([series.y[-1] for series in lines], "number")
+        return ", ".join(f"{series.label} {_on_axis(series.y[-1], finding.y_label)}" for series in lines)
     if not lines or len(lines) > MAX_NAMED:
         return ""
     tops = [(series.label, series.x[int(np.nanargmax(series.y))], float(np.nanmax(series.y))) for series in lines]
@@ -157,7 +159,7 @@ def _(finding: Bars) -> str:
     unit = "points" if "points" in finding.x_label else "number"
     is_unique = len({bar.label for bar in finding.bars}) == len(finding.bars)
     bars = [(bar.label if is_unique else "", bar.value) for bar in finding.bars]
-    after = " points" if unit == "points" else ""
+    after = " points" if unit == "points" else "%" if "percent" in finding.x_label else ""
     return _named(bars, unit) if is_unique else _range([value for _, value in bars], unit, after=after)
 
 
