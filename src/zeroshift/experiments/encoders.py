@@ -77,7 +77,7 @@ def _table(shared: Suite, options: Options, results: JobResults) -> Table:
         rows += [Row((part.encoders[0], *_cells(part, None, options, results)), ALL) for part in shared.by_encoder]
     columns = (
         Column("encoder", "text"),
-        *(Column(_head(method), "percent") for method in METHODS),
+        *(Column(method_label(method), "percent") for method in METHODS),
         Column("online gain", "points"),
         Column("transductive gain", "points"),
     )
@@ -121,7 +121,7 @@ def _papers_means() -> Table:
         for task in TASKS
         for encoder, name in task.tables.items()
     ]
-    columns = (Column("encoder", "text"), *(Column(_head(method), "percent") for method in METHODS))
+    columns = (Column("encoder", "text"), *(Column(method_label(method), "percent") for method in METHODS))
     title = "Means of Tables 2 to 4 and 14 to 16 of the paper"
     notes = ("As printed in the paper, which shows BLIP and ALBEF in a figure without numbers.",)
     return with_mean_note(Table("paper-encoders", title, columns, tuple(rows), notes, reference=True))
@@ -132,15 +132,11 @@ def _printed(table: str, method: str) -> Value | None:
     return None if number is None else Value(number)
 
 
-def _head(method: str) -> str:
-    return "zero-shot" if method == "zero_shot" else method_label(method)
-
-
 def _bars(table: Table) -> Bars:
     whole = [row for row in table.rows if row.group == table.rows[-1].group]
     bars = [
         Bar(
-            _head(method),
+            method_label(method),
             100 * cell.value,
             None if cell.low is None else 100 * cell.low,
             None if cell.high is None else 100 * cell.high,

@@ -45,7 +45,7 @@ class PaperName:
 
 
 PAPER_ROWS: Mapping[str, PaperName] = {
-    "zero_shot": PaperName("Zero-shot", "CLIP", "online"),
+    "zero_shot": PaperName("zero-shot", "CLIP", "online"),
     "adapt_online": PaperName("ADAPT (online)", "ADAPT", "online"),
     "tda": PaperName("TDA", "TDA", "online"),
     "dmn": PaperName("DMN", "DMN", "online"),
