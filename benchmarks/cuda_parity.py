@@ -11,6 +11,7 @@ import copy
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from zeroshift.benchmarks.problems import clip_like
 from zeroshift.method import ViewMethod
 from zeroshift.methods import MethodInfo, list_methods
 from zeroshift.testing import Case, make_problem
+from zeroshift.testing.threads import adapt_in_threads
 
 TOLERANCE = 1e-9
 HALF_TOLERANCE = 1e-4
@@ -127,6 +129,31 @@ def resumed_graphs() -> dict[str, float]:
     return found
 
 
+THREADS = 4
+
+
+def in_threads() -> dict[str, float]:
+    """Largest difference between `THREADS` threads and one: with an object that they share, in the order in which the
+    calls ran, and with an object for each."""
+    problem = clip_like(60, 128, 600, seed=5)
+    features, prototypes = (torch.tensor(array, device=DEVICE) for array in (problem.features, problem.prototypes))
+    probe, parts = features[:3], list(features.split(1))
+    created = [OnlineADAPT(prototypes) for _ in range(2 + THREADS)]
+    shared, reference, *own = created
+    run = adapt_in_threads(shared, parts, probe, adapting=THREADS, predicting=1)
+    for error in run.errors:
+        raise error
+    found = {"shared": max(worst(run.answers[part], reference.adapt(parts[part])) for part in run.order)}
+    found["shared, predict"] = worst(shared.predict(probe), reference.predict(probe))
+    reference.reset()
+    reference.adapt(features[:100])
+    expected = torch.cat([reference.adapt(part) for part in parts])
+    with ThreadPoolExecutor(THREADS) as pool:
+        answers = pool.map(lambda each: (each.adapt(features[:100]), [each.adapt(part) for part in parts])[1], own)
+        found["own"] = max(worst(torch.cat(answer), expected) for answer in answers)
+    return found
+
+
 def extra_inputs(method: MethodInfo, pack: FeatureSet) -> dict[str, object]:
     """What a method takes in addition to the prototypes, from a labelled pack."""
     rows = np.concatenate([np.flatnonzero(pack.labels == k)[:8] for k in range(pack.n_classes)])
@@ -187,6 +214,11 @@ def main() -> int:
     failed |= not good
     numbers = "  ".join(f"{key} {value:.1e}" for key, value in found.items())
     print(f"{'ok ' if good else 'BAD'} adapt_online, scores of recorded graphs: {numbers}", flush=True)
+
+    found = in_threads()
+    failed |= max(found.values()) > 0
+    numbers = "  ".join(f"{key} {value:.1e}" for key, value in found.items())
+    print(f"{'ok ' if max(found.values()) == 0 else 'BAD'} adapt_online in {THREADS} threads: {numbers}", flush=True)
 
     pack = data.packs.load("cifar10")
     for method in list_methods():

@@ -12,6 +12,7 @@ of which may be zero. The bank term is summed exactly, which on a GPU is cheaper
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,9 @@ NEW_ROW = 1
 
 INSERTION_FIELDS = ("class", "slot in the whole bank", "entries held", "mean moves", "an entry is replaced")
 """What the host sends about an insertion, followed by which slots of the class are used."""
+
+RECORDING = threading.Lock()
+"""One thread records at a time: torch has one stream for recordings, and reuses streams."""
 
 WARM_UPS = 2
 """Runs before a recording, because libraries initialise themselves in the first run."""
@@ -93,6 +97,10 @@ class RecordedStep:
 
     def _record(self, work: Callable[[], None]) -> Any:
         """Record `work` as a graph and undo what it did to the arrays."""
+        with RECORDING:
+            return self._record_alone(work)
+
+    def _record_alone(self, work: Callable[[], None]) -> Any:
         torch = self._torch
         kept = {name: array.clone() for name, array in self._arrays.items()}
         stream = torch.cuda.Stream(self._engine._backend.device)
@@ -103,7 +111,8 @@ class RecordedStep:
                 for _ in range(WARM_UPS):
                     work()
             torch.cuda.current_stream().wait_stream(stream)
-            with torch.cuda.graph(graph):
+            # Other threads may use the GPU meanwhile, with other methods.
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 work()
         finally:
             for name, array in kept.items():
