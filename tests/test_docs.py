@@ -92,27 +92,44 @@ def test_code_blocks_run(page, reduced_runs, tmp_path, monkeypatch, recwarn, req
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_code_blocks_run_on_whole_packs(page, tmp_path, monkeypatch, recwarn, request):
-    run_page(page, tmp_path, monkeypatch, request)
+def test_code_blocks_run_on_whole_packs(page, tmp_path, monkeypatch, recwarn, request, capsys):
+    """Also compares the output of Python blocks with the block `text` directly below."""
+    run_page(page, tmp_path, monkeypatch, request, capsys)
 
 
-def run_page(page, tmp_path, monkeypatch, request) -> None:
+def run_page(page, tmp_path, monkeypatch, request, capsys=None) -> None:
     """Run the blocks of a page in order, in one folder and one namespace, as a reader would."""
     if any("composed" in code for _, code, _ in blocks(page)):
         request.getfixturevalue("fitted_text_map")
     monkeypatch.chdir(tmp_path)
     write_photos(tmp_path)
     names: dict[str, object] = {"__name__": page.stem}
+    printed, end = None, 0
     for language, code, line in blocks(page):
         where = f"{page.name}:{line}"
         if language == "python":
             run_python(code, where, names)
-        elif language == "sh":
+            printed, end = capsys.readouterr().out if capsys else None, line + code.count("\n") + 1
+            continue
+        if language == "text" and printed is not None and line == end + 2:
+            assert_same_output(printed, code, where)
+        printed = None
+        if language == "text":
+            continue
+        if language == "sh":
             run_commands(code, where)
         elif language == "toml":
             tomllib.loads(code)
         else:
-            assert language == "text", f"{where}: no test runs blocks in {language or 'no language'!r}"
+            pytest.fail(f"{where}: no test runs blocks in {language or 'no language'!r}")
+
+
+def assert_same_output(printed: str, expected: str, where: str) -> None:
+    """Equal words; numbers may differ by rounding, and by what another BLAS changes."""
+    number = re.compile(r"\d+\.\d+")
+    assert number.sub("#", printed).split() == number.sub("#", expected).split(), where
+    found, wanted = (list(map(float, number.findall(text))) for text in (printed, expected))
+    assert found == pytest.approx(wanted, rel=0.01, abs=0.01), where
 
 
 @pytest.mark.parametrize("page", [*PAGES, *MEASUREMENTS], ids=lambda page: page.name)
