@@ -30,7 +30,7 @@ PAUSE_SECONDS = 0.004
 END_SECONDS = 60.0
 """Time after which threads count as blocked for ever."""
 
-CALLS = ("adapt", "adapt", "adapt", "predict", "predict", "save", "deepcopy", "repr", "n_seen")
+CALLS = ("adapt", "adapt", "adapt", "predict", "predict", "save", "deepcopy", "repr", "n_seen", "reset", "clone")
 
 
 @dataclass(frozen=True)
@@ -54,15 +54,17 @@ def recorded(name: str) -> tuple[type, list[tuple[int, int]]]:
     cls = METHODS[name]
 
     def recording(name: str) -> Any:
-        def call(self: Any, rows: Any) -> Any:
-            if _CALL.number not in order:  # one of the two may call the other
-                order.append(_CALL.number)
-            return getattr(cls, name)(self, rows)
+        def call(self: Any, *arguments: Any) -> Any:
+            number = getattr(_CALL, "number", None)  # None in the constructor, which resets
+            if number is not None and number not in order:  # one of these functions may call another
+                order.append(number)
+            return getattr(cls, name)(self, *arguments)
 
         return call
 
-    both = {name: recording(name) for name in ("_adapt_scores", "_adapt_view_scores") if hasattr(cls, name)}
-    return type(cls.__name__, (cls,), {**both, "__doc__": None}), order
+    learning = ("_adapt_scores", "_adapt_view_scores", "_reset")
+    own = {name: recording(name) for name in learning if hasattr(cls, name)}
+    return type(cls.__name__, (cls,), {**own, "__doc__": None}), order
 
 
 _CALL = threading.local()
@@ -135,6 +137,10 @@ def _call(method: Any, what: str, rows: np.ndarray, probe: np.ndarray, path: Pat
             return copy.deepcopy(method).predict(probe)
         case "repr":
             return repr(method)
+        case "reset":
+            return method.reset()
+        case "clone":
+            return type(method).__mro__[1](**method.get_params()).n_seen
     return method.n_seen
 
 
@@ -158,19 +164,20 @@ def _share(
         ]
         run = Run(calls, pauses)
         run()
-    adapts = [(i, j) for i, calls in enumerate(work) for j, what in enumerate(calls) if what == "adapt"]
-    assert sorted(order) == sorted(adapts), f"{name}: learned from the calls {order}, of {adapts}"
-    if METHODS[name].protocol != "transductive":
-        seen = sum(len(rows[number]) for number in adapts)
-        assert method.n_seen == seen, f"{name}: n_seen is {method.n_seen} after {seen} samples"
+    changing = [(i, j) for i, calls in enumerate(work) for j, what in enumerate(calls) if what in ("adapt", "reset")]
+    assert sorted(order) == changing, f"{name}: learned from the calls {order}, of {changing}"
     serial = METHODS[name](**parameters)
     between = [serial.predict(probe)]
     counts = [0]
     for number in order:
-        expected = serial.adapt(rows[number])
-        assert np.array_equal(run.results[number], expected), f"{name}: an answer of adapt is not that of its turn"
+        if work[number[0]][number[1]] == "reset":
+            serial.reset()
+        else:
+            expected = serial.adapt(rows[number])
+            assert np.array_equal(run.results[number], expected), f"{name}: an answer of adapt is not that of its turn"
         between.append(serial.predict(probe))
         counts.append(serial.n_seen)
+    assert method.n_seen == serial.n_seen, f"{name}: n_seen is {method.n_seen}, not {serial.n_seen}"
     assert learned(method) == learned(serial), f"{name}: the state is not that of the calls in their order"
     for (i, j), answer in run.results.items():
         what = work[i][j]
