@@ -13,6 +13,7 @@ import itertools
 import os
 import re
 import signal
+import sys
 import tempfile
 import traceback
 import typing
@@ -26,7 +27,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from fuzz.cases import Stream
-from fuzz.harness import fuzzed, memory_limit
+from fuzz.harness import PACKAGE, fuzzed, memory_limit
 from fuzz.oracles import assert_our_error
 from zeroshift import FeatureSet, OnlineADAPT
 from zeroshift.cli import app
@@ -319,3 +320,118 @@ def _check_message(arguments: list[str]) -> None:
     if error is None or (isinstance(error, OSError) and error.filename is not None):
         return
     assert_our_error(error, kinds=(ValueError, TypeError, OSError, ImportError, MemoryError))
+
+
+INTERRUPTED = (
+    ["adapt", "set.safetensors", "--out", "new.csv", "--save-state", "new.safetensors", "--quiet"],
+    ["adapt", "set.safetensors", "--out", "out.csv", "--force", "--method", "adapt_online"],
+    ["adapt", "set.safetensors", "--out", "out.npz", "--force", "--method", "tda"],
+    ["adapt", "set.safetensors", "--out", "new.parquet", "--method", "bca"],
+    [
+        "compare",
+        "set.safetensors",
+        "--methods",
+        "bca,t3a",
+        "--orders",
+        "1",
+        "--out",
+        "compared",
+        "--markdown",
+        "new.md",
+    ],
+    ["results", "runs", "--csv", "new.csv", "--markdown", "new.md"],
+    ["data", "corrupt", "images", "--kind", "fog", "--out", "corrupted"],
+)
+
+
+@fuzzed(
+    "commands",
+    6,
+    arguments=st.sampled_from(INTERRUPTED),
+    place=st.floats(0, 1),
+    number=st.sampled_from([signal.SIGINT, signal.SIGTERM, signal.SIGHUP]),
+)
+def stopped_commands_leave_nothing_behind(arguments: list[str], place: float, number: int) -> None:
+    """A signal at any line of a command, if the command handles it there: files are complete or as before."""
+    if sys.gettrace() is not None:
+        return
+    lines = _count_lines(tuple(arguments))
+    here = Path.cwd()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _make(folder)
+        before = snapshot(folder)
+        os.chdir(folder)
+        try:
+            done = _call_with_signal(arguments, 1 + int(place * lines), number)
+        finally:
+            os.chdir(here)
+        after = snapshot(folder)
+    assert done.error is None, f"a traceback: {''.join(traceback.format_exception(done.error)[-4:])}"
+    assert done.exit_code in (0, 128 + number), f"exit code {done.exit_code}: {done.stderr}"
+    left = [path for path in set(after) - set(before) if any(part.startswith(".") for part in Path(path).parts)]
+    assert not left, f"leaves {left}"
+    complete = _complete(tuple(arguments))
+    for path, content in after.items():
+        if content != before.get(path) and path in complete and Path(path).suffix in (".csv", ".npz", ".png"):
+            assert content == complete[path], f"{path} is neither the old file nor the complete one"
+    assert set(before) <= set(after), f"removed: {set(before) - set(after)}"
+
+
+def _call_with_signal(arguments: list[str], stop: int, number: int) -> Done:
+    """`stop` counts the lines of the command line, the reports and the files; 0 sends no signal."""
+    begun = 0
+
+    def follow(frame: Any, event: str, argument: Any) -> Any:
+        return count if frame.f_code.co_filename.startswith(TRACED) else None
+
+    def count(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal begun
+        if event == "line":
+            begun += 1
+            # Before the command handles it, and after, the signal ends the process as it ends any other.
+            if begun == stop and callable(signal.getsignal(number)) and _is_inside(frame):
+                signal.raise_signal(number)
+        return count
+
+    sys.settrace(follow)
+    try:
+        done = call(*arguments)
+    finally:
+        sys.settrace(None)
+    _LINES[tuple(arguments)] = begun
+    return done
+
+
+_LINES: dict[tuple[str, ...], int] = {}
+TRACED = tuple(str(PACKAGE / name) for name in ("cli", "report", "files.py", "tensor_files.py", "evaluate", "data"))
+
+
+def _is_inside(frame: Any) -> bool:
+    """Whether the command itself is running, not the code that ends it."""
+    names = []
+    while frame is not None:
+        names.append((Path(frame.f_code.co_filename).name, frame.f_code.co_name))
+        frame = frame.f_back
+    ending = {"_signals_raise", "__exit__", "release_claims", "print_error", "_temporary_file"}
+    return ("errors.py", "invoke") in names and not any(name in ending for _, name in names)
+
+
+@cache
+def _complete(arguments: tuple[str, ...]) -> dict[str, Any]:
+    """What the command leaves when nothing stops it."""
+    here = Path.cwd()
+    with tempfile.TemporaryDirectory() as name:
+        _make(Path(name))
+        os.chdir(name)
+        try:
+            done = _call_with_signal(list(arguments), 0, signal.SIGINT)
+        finally:
+            os.chdir(here)
+        assert done.exit_code == 0, done
+        return snapshot(Path(name))
+
+
+def _count_lines(arguments: tuple[str, ...]) -> int:
+    _complete(arguments)
+    return _LINES[arguments]
