@@ -114,13 +114,14 @@ TEXTS = (
 )  # fmt: skip
 
 FILES = (
-    "set.safetensors", "state.safetensors", "set.npz", "features.npy", "prototypes.npy", "labels.npy", "names.txt",
-    "out.csv", "out.npz", "out.parquet", "new.csv", "new.safetensors", "new.html", "new.md", "missing.npy",
-    "missing/new.csv", "folder", "runs", "empty", "empty.npy", "empty.safetensors", "empty.npz", "text.csv",
-    "random.npy", "random.safetensors", "random.npz", "fifo", "fifo.npy", "fifo.safetensors", "link", "dangling.csv",
-    "loop.npy", "private.npy", "images", "images/a.png", "/dev/null", "/dev/zero", "/dev/stdin", "/dev/full", "", ".",
-    "..", "/", "x" * 300 + ".csv", "~/x.csv", "\x1b[31m.csv", "a\nb.csv", "\udcff.csv", "new", "new.CSV", "new.txt",
-    ".csv", "set.safetensors/x.csv", "out.csv/",
+    "bytes.txt", "deep.json", "digits.json", "long.txt", "set.safetensors", "state.safetensors", "set.npz",
+    "features.npy", "prototypes.npy", "labels.npy", "names.txt", "out.csv", "out.npz", "out.parquet", "new.csv",
+    "new.safetensors", "new.html", "new.md", "missing.npy", "missing/new.csv", "folder", "runs", "empty", "empty.npy",
+    "empty.safetensors", "empty.npz", "text.csv", "random.npy", "random.safetensors", "random.npz", "fifo",
+    "fifo.npy", "fifo.safetensors", "link", "dangling.csv", "loop.npy", "private.npy", "images", "images/a.png",
+    "/dev/null", "/dev/zero", "/dev/stdin", "/dev/full", "", ".", "..", "/", "x" * 300 + ".csv", "~/x.csv",
+    "\x1b[31m.csv", "a\nb.csv", "\udcff.csv", "new", "new.CSV", "new.txt", ".csv", "set.safetensors/x.csv",
+    "out.csv/",
 )  # fmt: skip
 
 
@@ -156,6 +157,10 @@ def _contents() -> dict[str, bytes]:
         np.save(folder / "labels.npy", labels)
         (folder / "names.txt").write_text("cat\ndog\nbird\n")
         (folder / "text.csv").write_text("=1,2\n")
+        (folder / "bytes.txt").write_bytes(b"cat\xff\x00\x1b[31m\ndog\r\n\xed\xa0\x80")
+        (folder / "deep.json").write_text("[" * 100_000 + "]" * 100_000)
+        (folder / "digits.json").write_text('{"cat": [' + "9" * 10_000 + "]}")
+        (folder / "long.txt").write_text("x" * 10**6)
         for empty in ("empty", "empty.npy", "empty.safetensors", "empty.npz"):
             (folder / empty).touch()
         noise = np.random.default_rng(0).bytes(600)

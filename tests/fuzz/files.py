@@ -25,6 +25,10 @@ from fuzz.harness import fuzzed, memory_limit
 from fuzz.oracles import assert_answer, assert_our_error, learned, parameters_of
 from fuzz.parameters import WORK
 from zeroshift import FeatureSet
+from zeroshift.data.images import ImageError, decode
+from zeroshift.data.readers.table import read_table
+from zeroshift.encode.extraction.store import DamagedPartError, FeatureStore, content_digest
+from zeroshift.encode.prompts.user_text import parse_class_names, read_descriptions
 from zeroshift.evaluate import Ledger, MethodSpec, Trial
 from zeroshift.evaluate.results import collect
 from zeroshift.files import FileFormatError
@@ -524,3 +528,77 @@ def edited_records_are_not_read(edit: Edit, signed: bool) -> None:
     if not signed:
         record = {key: value for key, value in record.items() if "checksum" not in key}
     _check_record(edit.apply(record).encode("utf-8", "surrogatepass"), same=signed)
+
+
+# Images, texts and the cache
+
+
+@cache
+def _image(kind: str) -> bytes:
+    from PIL import Image
+
+    pixels = np.random.default_rng(0).integers(0, 255, size=(12, 10, 3)).astype("uint8")
+    target = io.BytesIO()
+    Image.fromarray(pixels).save(target, kind)
+    return target.getvalue()
+
+
+@fuzzed("files", 60, kind=st.sampled_from(["PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM"]), damage=damages)
+def damaged_images_are_read_or_refused(kind: str, damage: list[Damage]) -> None:
+    content = _image(kind)
+    for one in damage:
+        content = one.apply(content)
+    with memory_limit(2 * MEGABYTES):
+        try:
+            image = decode(content, "a.img", upright=True).image
+        except Exception as error:
+            assert_our_error(error, "a.img", kinds=(ImageError,))
+        else:
+            assert image.mode == "RGB", f"an image of mode {image.mode}"
+
+
+TEXTS = {
+    "names.txt": "cat\ndog\nhot_dog\n",
+    "descriptions.json": json.dumps({"cat": ["It purrs.", "It has whiskers."], "dog": ["It barks."]}),
+    "table.csv": "path,label\na.png,cat\na.png,dog\n",
+}
+
+
+@fuzzed("files", 80, name=st.sampled_from(sorted(TEXTS)), damage=st.lists(damages, max_size=1), edit=edits)
+def damaged_texts_are_read_or_refused(name: str, damage: list[list[Damage]], edit: Edit) -> None:
+    """Lists of classes, descriptions and tables of images."""
+    content = TEXTS[name].encode()
+    if name.endswith("json") and not damage:
+        content = edit.apply(json.loads(content)).encode("utf-8", "surrogatepass")
+    for one in damage[0] if damage else ():
+        content = one.apply(content)
+    with tempfile.TemporaryDirectory() as folder, memory_limit(MEGABYTES):
+        path = Path(folder) / name
+        path.write_bytes(content)
+        (Path(folder) / "a.png").write_bytes(_image("PNG"))
+        read = {"names.txt": parse_class_names, "descriptions.json": read_descriptions, "table.csv": read_table}[name]
+        try:
+            read(path)
+        except Exception as error:
+            assert_our_error(error, str(path), name, kinds=(ValueError, TypeError, FileNotFoundError))
+
+
+@fuzzed("files", 30, damage=damages, check=st.booleans())
+def damaged_parts_of_the_cache_are_computed_again(damage: list[Damage], check: bool) -> None:
+    rows = Stream(classes=3, dimension=4, samples=5, seed=1).features.astype("float16")
+    digests = [content_digest(bytes([i])) for i in range(5)]
+    with tempfile.TemporaryDirectory() as folder, memory_limit(MEGABYTES):
+        FeatureStore(Path(folder)).add(digests, rows)
+        (path,) = Path(folder).iterdir()
+        content = path.read_bytes()
+        for one in damage:
+            content = one.apply(content)
+        path.write_bytes(content)
+        store = FeatureStore(Path(folder), check=check)
+        present = [i for i, digest in enumerate(digests) if digest in store]
+        try:
+            found = store.rows([digests[i] for i in present]) if present else None
+        except DamagedPartError:
+            assert not path.exists(), "a damaged part is kept"
+        else:
+            assert found is None or np.array_equal(found, rows[present]), "a damaged part gives other rows"

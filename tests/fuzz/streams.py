@@ -70,6 +70,29 @@ def saved_streams_resume_exactly(name: str, stream: Stream, cut: int) -> None:
         assert learned(again) == learned(method), f"{name}: the state after the resumed stream differs"
 
 
+@fuzzed(
+    "streams",
+    12,
+    name=method_names,
+    stream=streams(),
+    precision=st.sampled_from(["float64", "float32"]),
+    mixed=st.booleans(),
+)
+def torch_gives_probabilities_of_its_own_kind(name: str, stream: Stream, precision: str, mixed: bool) -> None:
+    """With features in torch, and prototypes in torch or, `mixed`, in NumPy."""
+    import torch
+
+    features = torch.tensor(np.array(stream.features), dtype=getattr(torch, precision))
+    method = create(name, stream.prototypes if mixed else torch.tensor(np.array(stream.prototypes)))
+    kept = features.clone()
+    for call in (method.adapt, method.predict):
+        answer = call(features)
+        assert isinstance(answer, torch.Tensor), f"{name}: the answer is a {type(answer).__name__}"
+        assert answer.dtype == features.dtype, f"{name}: the answer is {answer.dtype}"
+        assert_answer(answer, stream.samples, stream.classes, f"{name}.{call.__name__}", tolerance=1e-5)
+    assert torch.equal(features, kept), f"{name}: the features were changed"
+
+
 LARGE_STREAMS = st.builds(
     Stream,
     kind=st.sampled_from(["still", "ordinary", "duplicates", "sorted"]),
