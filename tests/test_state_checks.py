@@ -24,11 +24,11 @@ def test_ranges():
     check_range("x", np.array([0.0, 1.0]), 0, 1)
     check_range("x", 1 + 1e-9, 0, 1)
     check_range("x", np.array([], dtype=np.int64), 0)
-    with pytest.raises(ValueError, match=r"^x must be from 0 to 1; it contains 1\.5\.$"):
+    with pytest.raises(ValueError, match=r"^x must be from 0 to 1; it contains numbers from 0 to 1\.5\.$"):
         check_range("x", np.array([0.0, 1.5]), 0, 1)
-    with pytest.raises(ValueError, match=r"^x must be at least 0; it contains -1\.$"):
+    with pytest.raises(ValueError, match=r"^x must be at least 0; it contains numbers from -1 to -1\.$"):
         check_range("x", np.array([-1]), 0)
-    with pytest.raises(ValueError, match="it contains nan"):
+    with pytest.raises(ValueError, match="it contains numbers from nan to nan"):
         check_range("x", np.nan, 0)
 
 

@@ -107,7 +107,13 @@ def load(
     if "checksum" not in header:
         warnings.warn(unverified_note(path), UnverifiedFileWarning, stacklevel=3)
     same_library = library in (None, header["library"])
-    backend = _backend(path, library or header["library"], device or (header["device"] if same_library else "cpu"))
+    saved_device = header["device"] if same_library else "cpu"
+    try:
+        backend = _backend(path, library or header["library"], device or saved_device)
+    except ValueError as error:
+        if library is None and device is None:
+            raise FileFormatError(str(error)) from error
+        raise
     converted = {name: backend.xp.asarray(array, device=backend.device, copy=True) for name, array in tensors.items()}
     arrays: dict[str, Any] = {}
     state: dict[str, Any] = {}
@@ -270,7 +276,8 @@ def _check_arrays(state: Mapping[str, Any], fresh: Mapping[str, Any]) -> None:
             raise ValueError(f"the array {name!r} holds {state[name].dtype}, not {own.dtype}")
     for name, array in state.items():
         numbers = to_numpy(array)
-        if numbers.dtype.kind == "f" and not (np.abs(numbers) < np.finfo(numbers.dtype).max ** 0.5).all():
+        limit = np.finfo(numbers.dtype).max ** 0.5 if numbers.dtype.kind == "f" else np.inf
+        if numbers.size and not (numbers.min() > -limit and numbers.max() < limit):
             raise ValueError(f"the array {name!r} holds NaN, infinity or a number that is far too large")
 
 

@@ -13,10 +13,9 @@ def check_range(name: str, values: Array | float, low: float, high: float = np.i
     """ValueError if any number is outside `low` to `high`; rounding errors are allowed for."""
     numbers = np.asarray(to_numpy(values) if hasattr(values, "shape") else values)
     slack = 1e-6 * max(1.0, abs(low), abs(high) if np.isfinite(high) else 0.0)
-    wrong = ~((numbers >= low - slack) & (numbers <= high + slack))
-    if wrong.any():
+    if numbers.size and not (numbers.min() >= low - slack and numbers.max() <= high + slack):
         allowed = f"at least {low:g}" if high == np.inf else f"from {low:g} to {high:g}"
-        raise ValueError(f"{name} must be {allowed}; it contains {numbers[wrong].flat[0]:g}.")
+        raise ValueError(f"{name} must be {allowed}; it contains numbers from {numbers.min():g} to {numbers.max():g}.")
 
 
 def check_lengths(name: str, rows: Array, *, unit: bool = False) -> None:
@@ -24,8 +23,9 @@ def check_lengths(name: str, rows: Array, *, unit: bool = False) -> None:
 
     With `unit`, every row must have unit length, except rows of zeros.
     """
+    numbers = np.asarray(to_numpy(rows), dtype=np.float64)
     with np.errstate(over="ignore"):
-        lengths = np.linalg.norm(to_numpy(rows).astype(np.float64), axis=-1)
+        lengths = np.sqrt(np.einsum("...i,...i->...", numbers, numbers))
     tolerance = 2 * UNIT_NORM_TOLERANCE
     wrong = ~(lengths <= 1 + tolerance)
     if unit:

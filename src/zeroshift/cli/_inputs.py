@@ -25,7 +25,7 @@ from zeroshift.features import FeatureSet
 from zeroshift.features.checks import normalize_fields
 from zeroshift.features.files import FileArgumentError
 from zeroshift.files import FileFormatError
-from zeroshift.parsers import read_npy
+from zeroshift.parsers import read_npy, read_npz
 from zeroshift.report.formatting import counted
 from zeroshift.suggest import did_you_mean
 
@@ -96,8 +96,7 @@ def stores_logit_scale(source: str) -> bool:
         return True
     if Path(source).suffix == ".npy":
         return False
-    with np.load(source, allow_pickle=False) as archive:
-        return "logit_scale" in archive.files
+    return "logit_scale" in read_npz(source, lambda name: False)[0]
 
 
 def has_only_features(source: str) -> bool:

@@ -13,11 +13,11 @@ logit_scale=25)
 from __future__ import annotations
 
 import builtins
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from zeroshift.features import FeatureSet
+from zeroshift.parsers import parse_json
 from zeroshift.suggest import did_you_mean
 from zeroshift.tensor_files import HEADER_KEY
 
@@ -68,7 +68,7 @@ def _read_info(path: Path) -> PackInfo:
 
     with safe_open(path, framework="numpy") as handle:
         shapes = {key: handle.get_slice(key).get_shape() for key in handle.keys()}  # noqa: SIM118 (not a dict)
-        header = json.loads(handle.metadata()[HEADER_KEY])
+        header = parse_json(handle.metadata()[HEADER_KEY], path)
     views = shapes.get("view_features")
     n_samples, *_, dimension = views or shapes["features"]
     return PackInfo(
