@@ -203,7 +203,8 @@ def _named(values: Sequence[tuple[str, float]], unit: str, after: str = "") -> s
     known = [(label, value) for label, value in values if math.isfinite(value)]
     if len(known) > MAX_NAMED:
         return _range([value for _, value in known], unit, after=after)
-    return ", ".join(f"{label} {format_number(value, unit)}{after}".strip() for label, value in known)  # type: ignore[arg-type]
+    separator = "; " if any("," in label for label, _ in known) else ", "
+    return separator.join(f"{label} {format_number(value, unit)}{after}".strip() for label, value in known)  # type: ignore[arg-type]
 
 
 def _range(values: Sequence[float], unit: str, before: str = "", after: str = "") -> str:

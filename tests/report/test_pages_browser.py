@@ -1,0 +1,78 @@
+"""The pages of demo, compare and classify as Chromium shows them in the width of a phone: no text is cut."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from report.classified import classified
+from zeroshift.evaluate import DatasetRef, Ledger, MethodSpec, plan_comparison, run_plan, summarize
+from zeroshift.report.compare_page import write_page
+from zeroshift.report.contact_sheet import write_contact_sheet
+from zeroshift.report.demo_report import write_report
+
+pytestmark = pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+
+WIDTH = 390
+
+# In frames, because a headless window does not get narrower than 500 pixels.
+FRAMES = """<!doctype html><body>{frames}<pre id="seen"></pre><script>
+addEventListener("load", () => {{
+    const seen = [...document.querySelectorAll("iframe")].map(frame => {{
+        const page = frame.contentDocument, root = page.documentElement;
+        for (const folded of page.querySelectorAll("details")) folded.open = true;
+        const texts = [...page.querySelectorAll("h1, h2, h3, p, figcaption, dt, dd, summary, pre")];
+        const cut = texts.filter(text => !text.closest(".file") && text.getBoundingClientRect().right > {width} + 0.5);
+        const words = [...page.querySelectorAll(".whole")].filter(
+            word => word.offsetHeight > 1.9 * parseFloat(frame.contentWindow.getComputedStyle(word).fontSize));
+        return {{
+            scroll: root.scrollWidth, count: texts.length, cut: cut.map(text => text.textContent),
+            broken: words.map(word => word.textContent),
+        }};
+    }});
+    document.getElementById("seen").textContent = JSON.stringify(seen);
+}});
+</script></body>"""
+
+
+@pytest.fixture(scope="module")
+def pages(comparisons, tmp_path_factory):
+    """What Chromium sees of each page, by name."""
+    folder = tmp_path_factory.mktemp("pages")
+    write_report(folder / "demo.html", comparisons, command="zeroshift demo")
+    datasets = [DatasetRef.of(comparison.name, comparison.features) for comparison in comparisons]
+    plan = plan_comparison(
+        datasets, [MethodSpec(name) for name in ("zero_shot", "tda", "adapt_transductive")], orders=2
+    )
+    write_page(folder / "compare.html", summarize(plan, list(run_plan(plan, Ledger(folder / "runs")))))
+    sheet = {"title": "photos", "command": "zeroshift classify photos"}
+    picture = Image.new("RGB", (64, 48))
+    write_contact_sheet(folder / "sheet.html", classified(), np.arange(6.0), lambda i: picture, **sheet)
+    names = ("demo", "compare", "sheet")
+    style = f"border: 0; width: {WIDTH}px; height: 900px"
+    frames = "".join(f'<iframe src="{name}.html" style="{style}"></iframe>' for name in names)
+    (folder / "frames.html").write_text(FRAMES.format(frames=frames, width=WIDTH), encoding="utf-8")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--allow-file-access-from-files"]
+    flags += [f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1000", "--dump-dom"]
+    done = subprocess.run(
+        ["chromium", *flags, (folder / "frames.html").as_uri()], capture_output=True, text=True, timeout=180, check=True
+    )
+    seen = json.loads(html.unescape(re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.DOTALL)[1]))
+    return dict(zip(names, seen, strict=True))
+
+
+@pytest.mark.parametrize("name", ["demo", "compare", "sheet"])
+def test_nothing_is_wider_than_the_window(pages, name):
+    assert pages[name]["count"] > 5
+    assert pages[name]["scroll"] <= WIDTH
+    assert pages[name]["cut"] == []
+
+
+@pytest.mark.parametrize("name", ["demo", "compare"])
+def test_words_with_hyphens_are_not_broken(pages, name):
+    assert pages[name]["broken"] == []
