@@ -7,9 +7,11 @@ import pytest
 
 from evaluate import fake_methods
 from zeroshift import FeatureSet, methods
+from zeroshift.checksums import with_checksum
 from zeroshift.cli import compare as compare_module
 from zeroshift.evaluate import run_plan
 from zeroshift.evaluate import runner as job_runner
+from zeroshift.evaluate.ledger import read_record
 
 CHOSEN = "zero_shot,adapt_online,adapt_transductive,adapt_online+support"
 
@@ -181,8 +183,9 @@ def test_a_narrow_terminal_gets_fewer_columns_and_whole_numbers(compare, two, tm
     record = json.loads(compare(*command, "--json").stdout)
     # What fits depends on how wide the times are, and those on what else the machine does.
     for path in (tmp_path / "out" / "runs").glob("*.json"):
-        run = json.loads(path.read_text())
-        path.write_text(json.dumps({**run, "seconds": 123e-6 * run["scored"], "peak_bytes": 1_200_000}))
+        run = read_record(path)
+        changed = {**run, "seconds": 123e-6 * run["scored"], "peak_bytes": 1_200_000}
+        path.write_text(json.dumps(with_checksum(changed)))
     for width, shown in [(66, "min to max ECE us"), (50, "ECE"), (44, ""), (38, "")]:
         lines = compare(*command, env={"COLUMNS": str(width)}).stdout.splitlines()
         assert "…" not in "".join(lines)

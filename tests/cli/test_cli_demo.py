@@ -126,7 +126,7 @@ def test_folders_are_checked_before_anything_is_computed(call, tmp_path, monkeyp
     assert "cannot be created (File name too long). Fix: name another folder." in done.stderr
     done = call("demo", "--packs", PACK, "--out", tmp_path, "--figures", tmp_path / ("x" * 300))
     assert "cannot be created (File name too long). Fix: name another folder." in done.stderr
-    monkeypatch.setattr("zeroshift.cli._output_paths.open", read_only, raising=False)
+    monkeypatch.setattr("zeroshift.files.open", read_only, raising=False)
     done = call("demo", "--packs", PACK, "--out", tmp_path)
     assert done.exit_code == 2
     assert f"{tmp_path / 'report.html'} cannot be written (Permission denied)" in done.stderr
