@@ -159,7 +159,7 @@ def _errors_of_content(path: str | os.PathLike[str]) -> Iterator[None]:
 
 def _check_header(path: str | os.PathLike[str], header: Mapping[str, Any]) -> None:
     for key, kind in {"parameters": dict, "values": dict, "library": str, "device": str}.items():
-        if not isinstance(header.get(key), kind):
+        if not isinstance(header.get(key), kind) or (kind is str and len(header[key]) > 100):
             raise FileFormatError(f"{path} has a header without a valid {key!r}. Fix: copy or save it again.")
     if header["library"] not in ("numpy", "torch"):
         raise FileFormatError(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from zeroshift.data.catalogue.data_sets import DataSetInfo, Layout
 from zeroshift.data.readers.folder import subfolders
 from zeroshift.files import FileFormatError
-from zeroshift.parsers import read_json
+from zeroshift.parsers import read_json, read_text
 from zeroshift.suggest import did_you_mean
 
 __all__ = [
@@ -230,13 +230,11 @@ def read_aircraft(folder: Path, split: str, class_names: Sequence[str]) -> Label
 def _numbered_lines(path: Path) -> list[tuple[int, str]]:
     """The lines that are not blank, with their line numbers."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"no file {path.name} in {path.parent}. Fix: copy it there from the data set's folder `data`."
         ) from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text ({error}). Fix: download it again.") from error
     except OSError as error:
         raise OSError(f"{path} cannot be read ({error.strerror or error}). Fix: check its permissions.") from error
     return [(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 import posixpath
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import NamedTuple
 from zeroshift.data.image_set import ImageSet
 from zeroshift.data.images import ImageFiles
 from zeroshift.data.readers.folder import missing_files, parse_labels
+from zeroshift.parsers import read_text
 from zeroshift.suggest import did_you_mean
 
 __all__ = ["LABEL_COLUMN", "PATH_COLUMNS", "TABLE_SUFFIXES", "read_table"]
@@ -131,20 +133,17 @@ Records = list[tuple[str, list[str]]]
 
 def _read_csv(table: Path) -> tuple[list[str], Records]:
     records: Records = []
+    reader = csv.reader(io.StringIO(read_text(table), newline=""))
     try:
-        with open(table, encoding="utf-8-sig", newline="") as handle:
-            reader = csv.reader(handle)
-            header = next(reader, [])
-            for values in filter(None, reader):
-                location = f"{table}, line {reader.line_num}"
-                if len(values) != len(header):
-                    raise ValueError(
-                        f"{location}: {len(values)} values for {len(header)} columns. Fix: put values that contain "
-                        "commas in quotation marks."
-                    )
-                records.append((location, values))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{table} is not UTF-8 text ({error}). Fix: save it as CSV UTF-8.") from error
+        header = next(reader, [])
+        for values in filter(None, reader):
+            location = f"{table}, line {reader.line_num}"
+            if len(values) != len(header):
+                raise ValueError(
+                    f"{location}: {len(values)} values for {len(header)} columns. Fix: put values that contain "
+                    "commas in quotation marks."
+                )
+            records.append((location, values))
     except csv.Error as error:
         raise ValueError(f"{table}, line {reader.line_num}: {error}. Fix: save it as CSV UTF-8.") from error
     return header, records
