@@ -296,3 +296,16 @@ def test_more_errors(call, runs, options, message, tmp_path, monkeypatch):
     done = call("results", *runs, *options)
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr.splitlines()[-1]
+
+
+def test_edited_records_are_left_out_and_old_ones_are_marked(call, runs):
+    edited, old, *_ = sorted((runs[0] / "runs").glob("*.json"))
+    edited.write_text(json.dumps({**json.loads(edited.read_text()), "accuracy": 0.99}))
+    record = {**json.loads(old.read_text()), "schema": 1}
+    del record["checksum"]
+    old.write_text(json.dumps(record))
+    done = call("results", runs[0], "--json")
+    assert len(rows(done)) == 3
+    message = " ".join(done.stderr.split())
+    assert f"{edited.name} contains no readable record, or one that was changed after it was written" in message
+    assert "not verified: 1 record of an earlier version, without a checksum" in message
