@@ -228,6 +228,11 @@ class Method(Shared, Declared, ABC):
         # A shallow copy would share arrays that are changed in place.
         return copy.deepcopy(self)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        twin = memo[id(self)] = self.__new__(type(self))
+        twin.__setstate__(self._turns.run(False, copy.deepcopy, self.__dict__, memo))
+        return twin
+
     def merge(self, other: Self) -> Self:
         """Add what `other` learned from its own samples to what this method learned, and return this method.
 
