@@ -46,11 +46,11 @@ def methods_table(methods: Sequence[MethodInfo]) -> ReportTable:
 
 
 def methods_markdown(methods: Sequence[MethodInfo]) -> str:
-    """One row per method, for docs/methods.md; the last column holds remarks.
+    """One row per method, for docs/methods.md; the last column holds remarks, if there are any.
 
     >>> from zeroshift.methods import get
     >>> print(methods_markdown([get("zero_shot")]).splitlines()[-1])
-    | zero_shot | `ZeroShot` | online | | K d, the prototypes | O(K d) per sample | |
+    | zero_shot | `ZeroShot` | online | K d, the prototypes | O(K d) per sample |
     """
     titles = ("name", "class", "protocol", "needs", "state", "cost", "")
     columns = [ReportColumn(title, is_code=title == "class") for title in titles]
