@@ -125,6 +125,7 @@ REFUSED = {
     "zero": ({"features": spoilt(unit(6, 4), 2, 0)}, ValueError, "features row 2 is the zero vector"),
     "raw": ({"features": 3 * unit(6, 4)}, ValueError, r"row 0 has length 3; .*zeroshift\.normalize\(features\)"),
     "no modes": ({"prototypes": {}}, ValueError, "prototypes is an empty mapping"),
+    "mode that is no text": ({"prototypes": {"a\ud800": np.eye(3, 4)}}, ValueError, "prompt mode .* is not valid text"),
     "mode 0": ({"prototypes": {0: unit(3, 4)}}, ValueError, r"keyed by names of prompt modes; got the keys \[0\]"),
     "raw prototypes": ({"prototypes": {"a": 2 * unit(3, 4)}}, ValueError, r"prototypes\['a'\] row 0 has length 2"),
     "NaN prototype": ({"prototypes": spoilt(unit(3, 4), 1, NAN)}, ValueError, "prototypes row 1 holds NaN"),

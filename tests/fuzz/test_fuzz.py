@@ -10,12 +10,10 @@ load_all()
 WAITING = {
     "compared_files_give_clean_output",
     "contact_sheets_hold_no_live_markup",
-    "feature_files_keep_names",
     "parameters_work_or_are_refused",
     "prediction_files_hold_no_formulas",
     "reports_hold_no_live_markup",
     "tables_stay_tables",
-    "forged_states_are_refused_or_work",
     "commands_end_with_a_result_or_an_error",
 }
 

@@ -126,6 +126,9 @@ def validate_prototypes(prototypes: Array | Mapping[str, Array]) -> dict[str, np
         raise ValueError("prototypes is an empty mapping; at least one prompt mode is needed.")
     if not all(isinstance(mode, str) and mode for mode in by_mode):
         raise ValueError(f"prototypes must be keyed by names of prompt modes; got the keys {list(by_mode)!r}.")
+    for mode in by_mode:
+        if any("\ud800" <= letter <= "\udfff" for letter in mode):
+            raise ValueError(f"prototypes has the prompt mode {mode!r}, which is not valid text. Fix: rename it.")
     checked: dict[str, np.ndarray] = {}
     for mode in sorted(by_mode):
         name = f"prototypes[{mode!r}]" if isinstance(prototypes, Mapping) else "prototypes"

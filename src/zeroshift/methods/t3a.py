@@ -344,6 +344,7 @@ class DroppingSupports:
 def _changed_classes(rows: np.ndarray, classes: np.ndarray, n: int, batch_size: int) -> tuple[np.ndarray, ...]:
     """First row, last row and class of every (batch, class) that rows (e,) with these classes enter, in order."""
     n_classes = int(classes.max(initial=0)) + 1
+    batch_size = min(batch_size, n)
     batches, entered = np.divmod(np.unique(rows // batch_size * n_classes + classes), n_classes)
     starts = batches * batch_size
     return starts, np.minimum(starts + batch_size, n) - 1, entered
