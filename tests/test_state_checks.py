@@ -157,6 +157,8 @@ def test_a_small_file_cannot_ask_for_much_memory(tmp_path, name, parameters):
         lambda header: header.update(method=["adapt_online"]),
         lambda header: header.update(method="no_such_method"),
         lambda header: header["parameters"].update(alpha={"a": 1}),
+        lambda header: header.update(models=["text"]),
+        lambda header: header.update(device="x" * 10_000),
     ],
 )
 def test_headers_with_wrong_types_are_errors_that_name_the_file(tmp_path, edit):

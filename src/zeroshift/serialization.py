@@ -93,6 +93,7 @@ def load(
             f"{path} contains the state of the method {header.get('method')!r}, not of {cls.name!r} ({cls.__name__}). "
             "Fix: zeroshift.methods.load(path) selects the right class."
         )
+    _check_header(path, header)
     models = _models(cls, path, header, changes)
     changes = {name: value for name, value in changes.items() if name not in models}
     for name in changes:
@@ -102,7 +103,6 @@ def load(
                 f"{name} cannot be changed by {cls.__name__}.load (allowed: {allowed}): "
                 "the saved state was learned with the saved value."
             )
-    _check_header(path, header)
     _check_sizes(cls, path, header["parameters"], tensors)
     if "checksum" not in header:
         warnings.warn(unverified_note(path), UnverifiedFileWarning, stacklevel=3)
@@ -153,7 +153,8 @@ def _errors_of_content(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except (LookupError, TypeError, ValueError, RuntimeError, AttributeError, ArithmeticError, MemoryError) as error:
         raise FileFormatError(
-            f"{path} does not contain the state that its header describes: {error} Fix: copy or save it again."
+            f"{path} does not contain the state that its header describes: {str(error).rstrip('.')}. "
+            "Fix: copy or save it again."
         ) from error
 
 
@@ -161,9 +162,11 @@ def _check_header(path: str | os.PathLike[str], header: Mapping[str, Any]) -> No
     for key, kind in {"parameters": dict, "values": dict, "library": str, "device": str}.items():
         if not isinstance(header.get(key), kind) or (kind is str and len(header[key]) > 100):
             raise FileFormatError(f"{path} has a header without a valid {key!r}. Fix: copy or save it again.")
+    if not isinstance(header.get("models", {}), dict):
+        raise FileFormatError(f"{path} has a header without valid 'models'. Fix: copy or save it again.")
     if header["library"] not in ("numpy", "torch"):
         raise FileFormatError(
-            f"{path} has the library {header['library']!r}, it must be 'numpy' or 'torch'. Fix: copy or save it again."
+            f"{path} has the library {header['library']!r}; it must be 'numpy' or 'torch'. Fix: copy or save it again."
         )
 
 
