@@ -37,6 +37,7 @@ def create(name: str, prototypes: Any, **parameters: Any) -> Method:
 
 STREAM_KINDS = (
     "ordinary", "still", "duplicates", "sorted", "prototypes", "opposite", "lengths", "axes", "two points", "plane",
+    "crowd",
 )  # fmt: skip
 
 
@@ -73,12 +74,17 @@ def _made(stream: Stream) -> tuple[np.ndarray, np.ndarray]:
     centres = rng.normal(size=(k, d)) + common
     prototypes = _unit(centres + 0.3 * rng.normal(size=d))
     labels = rng.integers(k, size=n)
+    if stream.kind == "crowd":  # prototypes and samples around one point: the samples spread over the classes
+        prototypes = _unit(common + max(stream.distance, 1e-6) * rng.normal(size=(k, d)))
+        centres = np.repeat(_unit(common[None]), k, axis=0)
     if stream.kind == "sorted":
         labels = np.sort(labels)
     features = centres[labels] + rng.normal(size=(n, d))
     match stream.kind:
         case "still":
             features = _unit(features[:1]) + stream.distance * rng.normal(size=(n, d))
+        case "crowd":
+            features = centres[labels] + stream.distance * rng.normal(size=(n, d))
         case "duplicates":
             features = features[rng.integers(max(1, n // 4), size=n)]
         case "prototypes":
