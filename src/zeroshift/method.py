@@ -38,6 +38,9 @@ PREDICT_ROWS = 4096
 WORK_NUMBERS = 4_000_000
 """Features or logits of views held in memory at one time: 32 MB in float64."""
 
+LARGE = 1000
+"""Parameters above this are named when there is not enough memory."""
+
 T = TypeVar("T")
 
 _REGISTERED: dict[str, type[Method]] = {}
@@ -128,7 +131,14 @@ class Method(Shared, Declared, ABC):
                 setattr(self, name, _copied(values[name]))  # `_validate` made no copy of its own
         self._make_arrays_read_only()
         self._fixed = self.parameter_names()
-        self.reset()
+        try:
+            self.reset()
+        except MemoryError as error:
+            sizes = [f"{name}={value}" for name, value in values.items() if isinstance(value, int) and value > LARGE]
+            raise MemoryError(
+                f"{type(self).__name__} with {', '.join(sizes) or 'these prototypes'} needs more memory than there is "
+                f"({error}). Fix: smaller numbers, or fewer classes."
+            ) from error
 
     def __getstate__(self) -> dict[str, Any]:
         return self._turns.run(False, self._copied_attributes)

@@ -18,8 +18,8 @@ def check_range(name: str, values: Array | float, low: float, high: float = np.i
         raise ValueError(f"{name} must be {allowed}; it contains numbers from {numbers.min():g} to {numbers.max():g}.")
 
 
-def check_lengths(name: str, rows: Array, *, unit: bool = False) -> None:
-    """ValueError if a row (along the last axis) is longer than 1, as no mean of features is.
+def check_lengths(name: str, rows: Array, *, unit: bool = False, longest: float = 1.0) -> None:
+    """ValueError if a row (along the last axis) is longer than `longest`; no mean of features is longer than 1.
 
     With `unit`, every row must have unit length, except rows of zeros.
     """
@@ -27,11 +27,11 @@ def check_lengths(name: str, rows: Array, *, unit: bool = False) -> None:
     with np.errstate(over="ignore"):
         lengths = np.sqrt(np.einsum("...i,...i->...", numbers, numbers))
     tolerance = 2 * UNIT_NORM_TOLERANCE
-    wrong = ~(lengths <= 1 + tolerance)
+    wrong = ~(lengths <= longest * (1 + tolerance))
     if unit:
         wrong |= (lengths != 0) & (lengths < 1 - tolerance)
     if wrong.any():
-        allowed = "of unit length" if unit else "no longer than 1"
+        allowed = "of unit length" if unit else f"no longer than {longest:g}"
         raise ValueError(f"the rows of {name} must be {allowed}; one has the length {lengths[wrong].flat[0]:g}.")
 
 

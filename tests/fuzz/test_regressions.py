@@ -3,7 +3,9 @@
 import pytest
 
 from fuzz.arrays import Array, feature_sets_are_valid_or_refused
+from fuzz.cases import Stream
 from fuzz.files import Edit, bombs_take_little_memory, forged_states_are_refused_or_work
+from fuzz.parameters import parameters_work_or_are_refused
 
 
 @pytest.mark.parametrize(
@@ -28,3 +30,17 @@ def test_numbers_as_class_names_are_not_listed():
 
 def test_models_of_a_state_must_be_an_object():
     forged_states_are_refused_or_work("histpt", Edit(92, "replace", "-1"), [])
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        ("dota", {"constant": 1.0, "epsilon": 0}),
+        ("dmn", {"memory_size": 100_000}),
+        ("timo", {"transferred": 2**31}),
+        ("ecalp", {"n_neighbors": 2**31}),
+    ],
+)
+def test_parameters_work_or_are_refused_by_name(chosen):
+    """A saved state was refused: its means were longer than 1. The others were NumPy's own MemoryError."""
+    parameters_work_or_are_refused(chosen, Stream(dimension=2))

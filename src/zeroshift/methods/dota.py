@@ -109,11 +109,13 @@ class SoftGaussians:
         return {name: getattr(self, name) for name in ("means", "counts", "sums", "shared")}, {}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        # Means move from their initial values towards samples.
+        longest = max(1.0, float((self.means**2).sum(-1).max()) ** 0.5)
         for name, own in self.state()[0].items():
             if tuple(arrays[name].shape) != tuple(own.shape):
                 raise ValueError(f"{name} has shape {tuple(arrays[name].shape)}, not {tuple(own.shape)}")
             setattr(self, name, arrays[name])
-        check_lengths("means", self.means)
+        check_lengths("means", self.means, longest=longest)
         check_range("counts", self.counts, 1)
 
 

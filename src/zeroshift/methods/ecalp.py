@@ -377,7 +377,7 @@ class ECALP(Method):
         default=100.0,
     )
     n_neighbors: int = parameter(
-        Number(low=1, integer=True), "Samples each sample is linked to, including itself.", default=8
+        Number(low=1, high=10_000, integer=True), "Samples each sample is linked to, including itself.", default=8
     )
     n_text_neighbors: int = parameter(Number(low=1, integer=True), "Texts each sample is linked to.", default=3)
     n_support_neighbors: int = parameter(
