@@ -8,7 +8,8 @@ import sys
 import pytest
 
 import zeroshift
-from zeroshift.cli.console import print_warning, strip_control
+from zeroshift.cli.console import console, print_warning
+from zeroshift.report.formatting import visible
 
 
 def test_a_whole_run(shell, small_file, small, tmp_path):
@@ -91,12 +92,16 @@ def test_importing_zeroshift_imports_nothing_that_prints_or_plots(environment):
     [
         ("photos/cat.jpg: is empty", "photos/cat.jpg: is empty"),
         ("Köln/猫.jpg", "Köln/猫.jpg"),
-        ("\x1b[2Jgone.jpg", "�[2Jgone.jpg"),
-        ("two\nlines", "two lines"),
-        ("caf\udce9.jpg", "caf�.jpg"),  # a name that is not UTF-8, as Python holds it
+        ("\x1b[2Jgone.jpg", r"\x1b[2Jgone.jpg"),
+        ("two\nlines", r"two\nlines"),
+        ("caf\udce9.jpg", r"caf\udce9.jpg"),  # a name that is not UTF-8, as Python holds it
+        ("cat\u202egpj.exe", r"cat\u202egpj.exe"),
+        ("nul\0l", r"nul\x00l"),
     ],
 )
 def test_file_names_cannot_control_the_terminal(given, shown, capsys):
-    assert strip_control(given) == shown
+    assert visible(given) == shown
     print_warning(given)
     assert capsys.readouterr().err == f"warning: {shown}\n"
+    console().print(given.replace("\n", ""), soft_wrap=True)
+    assert capsys.readouterr().out == shown.replace(r"\n", "") + "\n"

@@ -44,7 +44,7 @@ def test_numbers_have_six_significant_digits(tmp_path):
 
 def test_unusual_names_are_read_back_unchanged(tmp_path):
     classes = ('the "best", cat', "=dog", "horse\nand cart")
-    write_predictions(tmp_path / "p.csv", classified(files=ODD_NAMES, classes=classes), REJECT)
+    write_predictions(tmp_path / "p.csv", classified(files=ODD_NAMES, classes=classes), REJECT, raw_csv=True)
     _, *rows = read(tmp_path / "p.csv")
     assert tuple(row[0] for row in rows) == ODD_NAMES
     assert [row[1] for row in rows] == [classes[k] for k in (1, 1, 1, 0, 0, 1)]

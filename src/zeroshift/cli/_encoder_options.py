@@ -44,6 +44,7 @@ __all__ = [
     "OnError",
     "PromptModes",
     "Quiet",
+    "RawCsv",
     "Revision",
     "Seed",
     "Severity",
@@ -171,6 +172,12 @@ Cache = Annotated[
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Do not use the cache.", rich_help_panel=RUN_PANEL)]
 OnError = Annotated[str, typer.Option(help="Images that cannot be read: skip or stop.", rich_help_panel=RUN_PANEL)]
 Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
+RawCsv = Annotated[
+    bool,
+    typer.Option(
+        "--raw-csv", help="Write names to .csv as they are, even those that a spreadsheet would compute as formulas."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no table.")]
 

@@ -18,7 +18,7 @@ from zeroshift.cli._encoder_options import AUTO, EncodingOptions, run_extraction
 from zeroshift.cli._inputs import DATA_VARIABLE, file_with_folder, is_pack, load_datasets, load_features, split_names
 from zeroshift.cli._output_paths import check_output_folder
 from zeroshift.cli._prompt_options import find_mode, make_prompts, split_modes
-from zeroshift.cli.console import console, print_warning, strip_control
+from zeroshift.cli.console import console, print_warning
 from zeroshift.data import catalogue
 from zeroshift.data import packs as bundled_packs
 from zeroshift.data.catalogue.data_sets import DataSetInfo
@@ -28,6 +28,7 @@ from zeroshift.data.image_set import ImageSet
 from zeroshift.encode.prompts import Prompts
 from zeroshift.encode.registry import DEFAULT_ENCODER
 from zeroshift.experiments import Member, Suite
+from zeroshift.report.formatting import visible
 from zeroshift.suggest import did_you_mean
 
 __all__ = ["FEATURES", "CatalogueSource", "encoder_slugs", "load_suite"]
@@ -211,7 +212,7 @@ class CatalogueSource:
                 if not quiet and not console(stderr=True).is_terminal:
                     sizes = f"{extraction.features.n_samples:,} images, {extraction.computed:,} encoded now"
                     line = f"features {count} of {total}: {images.name} by {slug}, {sizes}"
-                    typer.echo(strip_control(line), err=True)
+                    typer.echo(visible(line), err=True)
                 name = images.name if len(encoders) == 1 else path.stem
                 load = partial(load_features, str(path), normalize=False)
                 yield Member.of(name, load(), load)

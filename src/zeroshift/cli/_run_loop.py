@@ -10,11 +10,11 @@ from typing import Any
 
 import typer
 
-from zeroshift.cli.console import console, print_warning, strip_control
+from zeroshift.cli.console import console, print_warning
 from zeroshift.cli.progress import progress_bar
 from zeroshift.evaluate import Job, JobOutcome, Ledger
 from zeroshift.evaluate.job import AnyJob
-from zeroshift.report.formatting import counted, percent
+from zeroshift.report.formatting import counted, percent, visible
 
 __all__ = ["run_recorded", "unique_names"]
 
@@ -98,7 +98,7 @@ class _RunLog:
 
     def _print(self, line: str) -> None:
         if not self._silent:
-            typer.echo(strip_control(line), err=True)
+            typer.echo(visible(line), err=True)
 
 
 def _result(outcome: JobOutcome[Any]) -> str:

@@ -105,6 +105,7 @@ def adapt(
     save_state: Annotated[
         Path | None, typer.Option(help="Save the final state here.", rich_help_panel=STATE_PANEL)
     ] = None,
+    raw_csv: options.RawCsv = False,
     force: options.Force = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -164,7 +165,7 @@ def adapt(
     # The state first: predictions can be made again from it, while predictions without it look like a complete run.
     if save_state is not None:
         made.save(save_state)
-    write_predictions(out, comparison, reject_scores(loaded, prototypes=made.prototypes))
+    write_predictions(out, comparison, reject_scores(loaded, prototypes=made.prototypes), raw_csv=raw_csv)
     scale_given = logit_scale is not None or "logit_scale" in chosen.parameters
     scale_saved = state_in is not None and hasattr(made, "logit_scale")
     summary = AdaptSummary(

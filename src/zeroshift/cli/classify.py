@@ -70,6 +70,7 @@ def classify(
     cache: options.Cache = None,
     no_cache: options.NoCache = False,
     on_error: options.OnError = "skip",
+    raw_csv: options.RawCsv = False,
     force: options.Force = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -111,7 +112,7 @@ def classify(
     )  # fmt: skip
     summary = _classify_images(
         images, chosen_prompts, encoding, chosen_method, out=out, page=page, command=command, quiet=quiet,
-        names_given=classes is not None,
+        names_given=classes is not None, raw_csv=raw_csv,
     )  # fmt: skip
     if json:
         print_json(summary.record())
@@ -147,6 +148,7 @@ def _classify_images(
     command: str,
     quiet: bool,
     names_given: bool,
+    raw_csv: bool,
 ) -> ClassifySummary:
     """Encode the images, run zero-shot and the method, write the predictions and the page, which shows `command`."""
     extraction = run_extraction(images, prompts, encoding, quiet=quiet)
@@ -155,7 +157,7 @@ def _classify_images(
     method = methods.create(chosen.info.name, **arguments)
     comparison = compare(features, [zero_shot_baseline(method, features), method], name=images.name)
     rejected = reject_scores(features, prototypes=method.prototypes)
-    write_predictions(out, comparison, rejected)
+    write_predictions(out, comparison, rejected, raw_csv=raw_csv)
     if page is not None:
         # By name, because images that could not be read are not among the features.
         index = {images.images.name(i): i for i in range(len(images))}

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from zeroshift.report.formatting import visible
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["console", "print_error", "print_json", "print_warning", "strip_control"]
+__all__ = ["console", "print_error", "print_json", "print_warning"]
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that prints text as it is: paths and class names may contain brackets, which rich reads as markup."""
+    """A console that prints names as they are: rich would read brackets as markup, a terminal control characters."""
+    return _console_class()(stderr=stderr, markup=False, highlight=False, emoji=False)
+
+
+@cache
+def _console_class() -> type[Console]:
     from rich.console import Console
 
-    return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+    class PlainConsole(Console):
+        def print(self, *objects: Any, **options: Any) -> None:
+            super().print(*(visible(one, keep="\n") if isinstance(one, str) else one for one in objects), **options)
+
+    return PlainConsole
 
 
 def print_json(value: Any) -> None:
@@ -43,11 +55,4 @@ def _print_line(prefix: str, style: str, message: str) -> None:
     from rich.text import Text
 
     # One line, however long, so that it can be searched and copied as a whole.
-    console(stderr=True).print(Text.assemble((prefix, style), strip_control(message)), soft_wrap=True)
-
-
-def strip_control(text: str) -> str:
-    """Text without terminal control characters: file names may contain them."""
-    return "".join(
-        " " if ch == "\n" else ch if ch.isprintable() or ch == "\t" else "\N{REPLACEMENT CHARACTER}" for ch in text
-    )
+    console(stderr=True).print(Text.assemble((prefix, style), visible(message)), soft_wrap=True)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -131,6 +132,7 @@ def experiment(
     ] = None,
     latex: Annotated[Path | None, typer.Option(help="Folder, one file per table.", rich_help_panel=SHOWN_PANEL)] = None,
     csv: Annotated[Path | None, typer.Option(help="Folder, one file per finding.", rich_help_panel=SHOWN_PANEL)] = None,
+    raw_csv: options.RawCsv = False,
     paper: Annotated[
         bool, typer.Option("--paper", help="Also print the paper's tables.", rich_help_panel=SHOWN_PANEL)
     ] = False,
@@ -161,7 +163,7 @@ def experiment(
     Number(1, MOST_ORDERS, integer=True).check("--orders", orders)
     chosen = choose_experiments(names, sources)
     processes = count_processes(jobs)
-    outputs = Outputs(out, figures=figures, markdown=markdown, latex=latex, csv=csv)
+    outputs = Outputs(out, figures=figures, markdown=markdown, latex=latex, csv=csv, raw_csv=raw_csv)
     on_disk = CatalogueSource.from_options(
         data, data_sets=data_sets, severities=severities, encoders=encoder or [], prompts=prompts,
         descriptions=descriptions, device=device, dtype=dtype, batch_size=batch_size, workers=workers, cache=cache,
@@ -269,6 +271,7 @@ class Outputs:
     markdown: Path | None = None
     latex: Path | None = None
     csv: Path | None = None
+    raw_csv: bool = False
 
     @property
     def report(self) -> Path:
@@ -316,7 +319,9 @@ class Outputs:
             if self.latex is not None:
                 written += _write_files("tables", self.latex, write_latex, chapters)
             if self.csv is not None:
-                written += _write_files("findings with numbers", self.csv, write_csv, chapters)
+                written += _write_files(
+                    "findings with numbers", self.csv, partial(write_csv, raw=self.raw_csv), chapters
+                )
         return [*written, self.report]
 
     def record(self, chapters: Sequence[Chapter], suite: Suite) -> dict[str, Any]:

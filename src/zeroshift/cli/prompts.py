@@ -18,6 +18,7 @@ from zeroshift.encode.prompts import (
     parse_class_names,
     read_descriptions,
 )
+from zeroshift.report.formatting import visible
 from zeroshift.report.listings import prompts_table
 
 __all__ = ["prompts"]
@@ -60,7 +61,7 @@ def prompts(
         return
     for listed in sentences.values():
         for sentence in listed:
-            typer.echo(sentence)
+            typer.echo(visible(sentence))
 
 
 def _list_modes(modes: Iterable[PromptMode], *, json: bool) -> None:

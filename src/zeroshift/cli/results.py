@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from zeroshift.cli._encoder_options import RawCsv
 from zeroshift.cli._inputs import split_names
 from zeroshift.cli._output_paths import check_output_files
 from zeroshift.cli.console import console, print_json, print_warning
@@ -150,6 +151,7 @@ def results(
     ] = None,
     csv: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
+    raw_csv: RawCsv = False,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
     fields: Annotated[bool, typer.Option("--fields", help="List the fields of the records and exit.")] = False,
@@ -199,12 +201,14 @@ def results(
         table = _run_table(chosen, columns, sort, known=found.rows)
     else:
         table = _group_table(chosen, by, sort, known=found.rows)
-    writers = {csv: write_csv, markdown: write_markdown}
     written = [target for target in (csv, markdown) if target is not None and table.rows]
     if not table.rows and (csv or markdown):
         print_warning("no run is left, so no file is written")
     for target in written:
-        writers[target](target, table)
+        if target is csv:
+            write_csv(target, table, raw=raw_csv)
+        else:
+            write_markdown(target, table)
     if json:
         print_json(results_table(table).records())
         return

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import os
-import unicodedata
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +14,7 @@ from zeroshift.arrays import Array
 from zeroshift.data.images import ImageError, pillow
 from zeroshift.evaluate import Comparison, Result
 from zeroshift.parameters import Number
-from zeroshift.report.formatting import method_label, points, prose
+from zeroshift.report.formatting import method_label, points, prose, visible
 from zeroshift.report.page import method_class, render_template, starts_with_generator, write_text
 from zeroshift.report.predictions import checked_files, checked_reject
 
@@ -55,9 +54,6 @@ MAX_CLASSES = 30
 
 SHOWN_ENDING = 10
 """Letters at the end of a file name that are always shown: usually a number and the suffix."""
-
-NOT_PRINTABLE = ("Cc", "Cs", "Zl", "Zp")
-"""Unicode's categories of control characters, lone surrogates, and separators of lines and of paragraphs."""
 
 BYTES_PER_PIXEL = 0.3
 """Largest size of a thumbnail: 7.7 kB at 160 x 160 pixels, enough for a detailed photograph at quality 65."""
@@ -137,7 +133,7 @@ def _picture(open_image: Callable[[int], Image], i: int, thumb: int) -> tuple[Th
     try:
         return thumbnail(open_image(i), thumb), ""
     except ImageError as error:
-        return None, printable(error.problem)
+        return None, visible(error.problem)
 
 
 def write_contact_sheet(
@@ -198,7 +194,7 @@ def page_context(
         moved = f"No prediction changed: {method} gives every image the label zero-shot gives it."
     of_all = _limited_count(n_samples, per_section, "image")
     return {
-        "title": f"{printable(title)}: {_headline(comparison)}",
+        "title": f"{visible(title)}: {_headline(comparison)}",
         "counts_title": _counts_title(comparison),
         "summary": _summary(comparison),
         "method": method,
@@ -218,7 +214,7 @@ def page_context(
             ),
         ],
         "tiles": tiles,
-        "command": printable(command),
+        "command": visible(command),
     }
 
 
@@ -245,19 +241,19 @@ def _tile(comparison: Comparison, reject: np.ndarray, files: tuple[str, ...], i:
     """The text below one image."""
     after, before = comparison.results[-1], comparison.baseline
     names, labels = comparison.features.class_names, comparison.features.labels
-    file = printable(files[i])
+    file = visible(files[i])
     text: dict[str, Any] = {
         "file": file,
         "file_start": file[:-SHOWN_ENDING],
         "file_end": file[-SHOWN_ENDING:],
-        "old": {"label": printable(names[before.predictions[i]]), "probability": _probability(before, i)},
-        "new": {"label": printable(names[after.predictions[i]]), "probability": _probability(after, i)},
+        "old": {"label": visible(names[before.predictions[i]]), "probability": _probability(before, i)},
+        "new": {"label": visible(names[after.predictions[i]]), "probability": _probability(after, i)},
         "reject": f"{reject[i]:.3g}",
         "truth": None,
     }
     if labels is not None:
         text["truth"] = {
-            "label": printable(names[labels[i]]),
+            "label": visible(names[labels[i]]),
             "before": "right" if before.predictions[i] == labels[i] else "wrong",
             "after": "right" if after.predictions[i] == labels[i] else "wrong",
         }
@@ -275,7 +271,7 @@ def _summary(comparison: Comparison) -> str:
     parts = [_counted(features.n_samples, "image"), _counted(features.n_classes, "class")]
     encoder = features.provenance.get("encoder")
     if isinstance(encoder, Mapping) and encoder.get("source"):
-        parts.append(f"encoder {printable(str(encoder['source']))}")
+        parts.append(f"encoder {visible(str(encoder['source']))}")
     parts.append(f"method {method_label(adapted.method)}")
     share = f"{100 * changed / features.n_samples:.1f}%"
     return f"{', '.join(parts)}: {_counted(changed, 'prediction')} changed against zero-shot ({share})."
@@ -296,7 +292,7 @@ def _counts_title(comparison: Comparison) -> str:
     most = int(np.argmax(np.abs(change)))
     if not change[most]:
         return "Every class is given as many images as by zero-shot"
-    name = printable(comparison.features.class_names[most])
+    name = visible(comparison.features.class_names[most])
     return f"{name} is given {_counted(abs(int(change[most])), 'image')} {'more' if change[most] > 0 else 'fewer'}"
 
 
@@ -308,7 +304,7 @@ def class_counts(comparison: Comparison) -> list[dict[str, Any]]:
     after = np.bincount(comparison.results[-1].predictions, minlength=n_classes)
     order = np.lexsort((-before, -after))
     shown, rest = order[:MAX_CLASSES], order[MAX_CLASSES:]
-    named = [(printable(comparison.features.class_names[k]), int(before[k]), int(after[k])) for k in shown]
+    named = [(visible(comparison.features.class_names[k]), int(before[k]), int(after[k])) for k in shown]
     longest = max(max(old, new) for _, old, new in named)
     rows: list[dict[str, Any]] = [
         {"name": name, "old": old, "new": new, "widths": [f"{100 * n / longest:.1f}" for n in (old, new)]}
@@ -319,16 +315,6 @@ def class_counts(comparison: Comparison) -> list[dict[str, Any]]:
         other = _counted(len(rest), "other class")
         rows.append({"name": other, "old": int(before[rest].sum()), "new": int(after[rest].sum()), "widths": []})
     return rows
-
-
-def printable(text: str) -> str:
-    r"""Text for a page; characters without a shape, such as a line break in a file name, become a mark.
-
-    >>> printable("one\ntwo.jpg")
-    'one�two.jpg'
-    """
-    mark = "\N{REPLACEMENT CHARACTER}"
-    return "".join(mark if unicodedata.category(letter) in NOT_PRINTABLE else letter for letter in text)
 
 
 def _counted(number: int, noun: str) -> str:

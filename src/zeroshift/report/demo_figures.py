@@ -17,7 +17,7 @@ import numpy as np
 
 from zeroshift.evaluate import Comparison, Result, running_accuracy
 from zeroshift.report.comparisons import titled_with_gains
-from zeroshift.report.formatting import method_label, percent
+from zeroshift.report.formatting import method_label, percent, visible
 from zeroshift.report.style import INK, annotate, method_colour, new_figure, save_figure, style_axes
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def draw_bank_fill(axes: Axes, comparison: Comparison) -> None:
     result = streamed(comparison)
     if result is None or result.run.bank_history is None:
         raise ValueError(f"no method compared on {comparison.name} keeps a bank.")
-    history, names = result.run.bank_history, comparison.features.class_names
+    history, names = result.run.bank_history, [visible(name) for name in comparison.features.class_names]
     # Labelled support samples may fill a bank beyond its size; the strongest shade is then the fullest one seen.
     capacity = max(int(result.parameters.get("bank_size") or 0), int(history.max()))
     starts = np.concatenate([[0], result.run.rows_seen[:-1]])

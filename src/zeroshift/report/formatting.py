@@ -25,6 +25,7 @@ __all__ = [
     "points",
     "prose",
     "significant",
+    "visible",
     "without_backticks",
 ]
 
@@ -42,7 +43,8 @@ DECIMALS = 1
 SIGNIFICANT_DIGITS = 3
 
 UNSAFE = re.compile(
-    "[\x00-\x08\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]"
 )
 """Control characters, marks that change the direction of writing, and lone surrogates, which no file can hold."""
 
@@ -119,13 +121,21 @@ def join_words(items: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def one_line(text: str) -> str:
-    """Text on one line, without characters that move a terminal's cursor or change the direction of writing.
+def visible(text: str, *, keep: str = "") -> str:
+    """Text in which characters without a shape are spelled out: names must not control a terminal or break a line.
 
-    >>> one_line("a\\x1b[31m red\\ncat")
-    'a\N{REPLACEMENT CHARACTER}[31m red cat'
+    These are control characters, line ends, marks that change the direction of writing, and lone surrogates. Those in
+    `keep` stay.
+
+    >>> print(visible("a\\x1b[31m red\\ncat"))
+    a\\x1b[31m red\\ncat
     """
-    return UNSAFE.sub("\N{REPLACEMENT CHARACTER}", re.sub(r"\s+", " ", text)).strip()
+    return UNSAFE.sub(lambda found: found[0] if found[0] in keep else repr(found[0])[1:-1], text)
+
+
+def one_line(text: str) -> str:
+    """`visible`, with spaces in a row as one and none at the ends."""
+    return visible(re.sub(" +", " ", text)).strip()
 
 
 def without_backticks(text: str) -> str:

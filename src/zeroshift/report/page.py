@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from zeroshift import __version__
 from zeroshift.files import atomic_path
-from zeroshift.report.formatting import method_label
+from zeroshift.report.formatting import method_label, visible
 from zeroshift.report.style import METHOD_COLOURS, PAGE_COLOURS, inline_svg
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "check_page",
     "drawing",
+    "identifier",
     "is_report",
     "method_class",
     "render_template",
@@ -49,15 +51,33 @@ def render_template(template: str, context: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        finalize=_finalize,
     )
     environment.globals.update(version=__version__, page_colours=PAGE_COLOURS)
-    environment.filters.update(label=method_label, method_class=method_class, minus=_minus, prose=_prose, whole=_whole)
+    environment.filters.update(
+        identifier=identifier, label=method_label, method_class=method_class, minus=_minus, prose=_prose, whole=_whole
+    )
     return environment.get_template(template).render(context)
 
 
 def drawing(figure: Figure, *, name: str, text: str) -> dict[str, str]:
     """A figure for a template; `name` is unique in the page, `text` is what a screen reader says."""
-    return {"svg": inline_svg(figure, name=name), "text": text}
+    return {"svg": inline_svg(figure, name=identifier(name)), "text": text}
+
+
+def identifier(name: str) -> str:
+    """A name as an id of an element: letters, digits, dots, hyphens and underscores. Different names stay different.
+
+    >>> identifier("bank-cifar10"), identifier("bank-<b>")
+    ('bank-cifar10', 'bank--b-43eebd6c')
+    """
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-")
+    return plain if plain == name else f"{plain}-{hashlib.sha256(visible(name).encode()).hexdigest()[:8]}"
+
+
+def _finalize(value: Any) -> Any:
+    """Every text that a template shows: characters without a shape are spelled out."""
+    return visible(value) if type(value) is str else value
 
 
 def method_class(name: str) -> str:
@@ -73,14 +93,14 @@ def _prose(text: str) -> Markup:
     """Text of a docstring: `code` in backticks becomes an element."""
     from markupsafe import Markup, escape
 
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(visible(text)))))
 
 
 def _whole(text: str) -> Markup:
     """Text in which words with a hyphen, such as CIFAR-10, are not broken at it."""
     from markupsafe import Markup, escape
 
-    parts = re.split(r"(\s+)", str(text))
+    parts = re.split(r"(\s+)", visible(str(text)))
     spans = (
         Markup('<span class="whole">{}</span>').format(part)
         if "-" in part and len(part) <= LONGEST_WHOLE

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,15 +14,14 @@ import numpy as np
 from zeroshift.arrays import Array, to_numpy
 from zeroshift.evaluate import Comparison
 from zeroshift.files import atomic_path
+from zeroshift.report.tables import csv_text, encodable, write_csv_rows
 
 __all__ = [
-    "TABLE_WRITERS",
     "ClassColumn",
     "PredictionColumn",
     "check_predictions_format",
     "checked_files",
     "checked_reject",
-    "encodable",
     "write_csv",
     "write_parquet",
     "write_predictions",
@@ -40,33 +39,24 @@ PredictionColumn = ClassColumn | np.ndarray | Sequence[str]
 """Classes, numbers or texts, one per row."""
 
 
-def encodable(text: str) -> str:
-    r"""The text, with bytes that are not UTF-8 spelled out; names of old files may have some.
+def write_csv(path: Path, columns: Mapping[str, PredictionColumn], *, raw: bool = False) -> None:
+    """UTF-8, quoted as in RFC 4180, rows end with a line feed, numbers have six significant digits.
 
-    >>> print(encodable("caf\udce9.jpg"))
-    caf\udce9.jpg
+    Names are written as `zeroshift.report.tables.csv_text` does; with `raw`, as they are.
     """
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def write_csv(path: Path, columns: Mapping[str, PredictionColumn]) -> None:
-    """UTF-8, quoted as in RFC 4180, rows end with a line feed, numbers have six significant digits."""
+    write = encodable if raw else csv_text
     with open(path, "w", encoding="utf-8", newline="") as handle:
-        plain = csv.writer(handle, lineterminator="\n")
-        quoted = csv.writer(handle, lineterminator="\n", quoting=csv.QUOTE_ALL)
-        plain.writerow(columns)
-        for row in zip(*map(_cells, columns.values()), strict=True):
-            # Before Python 3.13 a carriage return is not quoted, and readers would start a new row at it.
-            (quoted if any("\r" in cell for cell in row) else plain).writerow(row)
+        rows = zip(*(_cells(column, write) for column in columns.values()), strict=True)
+        write_csv_rows(handle, chain([tuple(columns)], rows))
 
 
-def _cells(column: PredictionColumn) -> Iterable[str]:
+def _cells(column: PredictionColumn, write: Callable[[str], str]) -> Iterable[str]:
     if isinstance(column, ClassColumn):
-        names = [encodable(name) for name in column.names]
+        names = [write(name) for name in column.names]
         return (names[index] for index in column.indices)
     if isinstance(column, np.ndarray):
         return (f"{value:.6g}" for value in column) if column.dtype.kind == "f" else map(str, column)
-    return map(encodable, column)
+    return map(write, column)
 
 
 def write_parquet(path: Path, columns: Mapping[str, PredictionColumn]) -> None:
@@ -86,14 +76,7 @@ def write_parquet(path: Path, columns: Mapping[str, PredictionColumn]) -> None:
     pq.write_table(pa.table(arrays), path)
 
 
-TABLE_WRITERS: Mapping[str, Callable[[Path, Mapping[str, PredictionColumn]], None]] = {
-    ".csv": write_csv,
-    ".parquet": write_parquet,
-}
-"""How columns are written, by the file's suffix."""
-
-
-ARCHIVE = ".npz"
+SUFFIXES = (".csv", ".parquet", ".npz")
 
 
 def check_predictions_format(path: str | os.PathLike[str]) -> None:
@@ -101,11 +84,10 @@ def check_predictions_format(path: str | os.PathLike[str]) -> None:
 
     >>> check_predictions_format("predictions.csv")
     """
-    suffixes = [*TABLE_WRITERS, ARCHIVE]
     suffix = Path(path).suffix
-    if suffix not in suffixes:
+    if suffix not in SUFFIXES:
         raise ValueError(
-            f"predictions are written as {', '.join(suffixes[:-1])} or {suffixes[-1]}, by the file's suffix; "
+            f"predictions are written as {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, by the file's suffix; "
             f"got {str(path)!r}. Fix: {os.fspath(path).removesuffix(suffix)}.csv."
         )
     if suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
@@ -114,7 +96,9 @@ def check_predictions_format(path: str | os.PathLike[str]) -> None:
         )
 
 
-def write_predictions(path: str | os.PathLike[str], comparison: Comparison, reject: Array) -> None:
+def write_predictions(
+    path: str | os.PathLike[str], comparison: Comparison, reject: Array, *, raw_csv: bool = False
+) -> None:
     """Write the predictions of the last method of a comparison and of its baseline; completely or not at all.
 
     .csv and .parquet have one row per sample with the columns `file` (`row` where samples have no names),
@@ -127,6 +111,8 @@ def write_predictions(path: str | os.PathLike[str], comparison: Comparison, reje
     path : where to; a file of that name is replaced.
     comparison : zero-shot first and the method last.
     reject : (N,) scores; the higher, the less a sample is like any of the classes.
+    raw_csv : write names to .csv as they are. By default, a name that a spreadsheet would compute as a formula gets an
+        apostrophe before it, and control characters are spelled out.
 
     Examples
     --------
@@ -145,10 +131,12 @@ def write_predictions(path: str | os.PathLike[str], comparison: Comparison, reje
     check_predictions_format(path)
     suffix, reject = Path(path).suffix, checked_reject(comparison, reject)
     with atomic_path(path) as temporary:
-        if suffix == ARCHIVE:
+        if suffix == ".npz":
             _write_npz(temporary, comparison, reject)
+        elif suffix == ".csv":
+            write_csv(temporary, _columns(comparison, reject), raw=raw_csv)
         else:
-            TABLE_WRITERS[suffix](temporary, _columns(comparison, reject))
+            write_parquet(temporary, _columns(comparison, reject))
 
 
 def _columns(comparison: Comparison, reject: np.ndarray) -> dict[str, PredictionColumn]:

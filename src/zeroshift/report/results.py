@@ -113,9 +113,9 @@ def legend(names: Sequence[str]) -> str:
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
-def write_csv(path: Path, rows: ResultRows) -> None:
-    """A header, then one line per row; numbers as the records hold them."""
-    write_csv_lines(path, results_table(rows).csv_lines())
+def write_csv(path: Path, rows: ResultRows, *, raw: bool = False) -> None:
+    """A header, then one line per row; numbers as the records hold them, texts as `write_csv_lines` writes them."""
+    write_csv_lines(path, results_table(rows).csv_lines(), raw=raw)
 
 
 def write_markdown(path: Path, rows: ResultRows) -> None:

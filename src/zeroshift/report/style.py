@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zeroshift.files import atomic_path
+from zeroshift.report.formatting import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -115,15 +116,26 @@ def svg_bytes(figure: Figure, *, salt: str = "zeroshift", **metadata: None) -> b
     """A complete SVG file with text as text, without a date; ids depend on the drawing and on `salt`."""
     import matplotlib
 
+    _make_visible(figure)
     buffer = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": salt, "svg.fonttype": "none"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, **metadata})
     return buffer.getvalue()
 
 
+def _make_visible(figure: Figure) -> None:
+    """Spell out characters without a shape in all texts: SVG cannot hold them, and fonts have none."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        if (shown := visible(text.get_text(), keep="\n")) != text.get_text():
+            text.set_text(shown)
+
+
 def inline_svg(figure: Figure, *, name: str) -> str:
     """The `<svg>` element, for a page with several of them: all ids start with `name` or depend on it."""
     figure.patch.set_visible(False)
+    _make_visible(figure)
     figure.draw_without_rendering()  # only now there are ticks
     for number, artist in enumerate(figure.findobj()):
         artist.set_gid(f"{name}-{number}")
@@ -139,6 +151,7 @@ def save_figure(figure: Figure, folder: str | os.PathLike[str], name: str, suffi
             if path.suffix == ".svg":
                 temporary.write_bytes(svg_bytes(figure))
             else:
+                _make_visible(figure)
                 # Without "Software" the bytes do not change with matplotlib's version number alone.
                 figure.savefig(temporary, format="png", dpi=PNG_DPI, metadata={"Software": None})
     return paths

@@ -13,10 +13,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from zeroshift.files import atomic_path
-from zeroshift.report.formatting import one_line
+from zeroshift.report.formatting import one_line, visible
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -26,10 +26,13 @@ __all__ = [
     "ReportColumn",
     "ReportRow",
     "ReportTable",
+    "csv_text",
+    "encodable",
     "escape_latex",
     "escape_markdown",
     "summary_table",
     "write_csv_lines",
+    "write_csv_rows",
 ]
 
 LATEX_PACKAGES = (
@@ -71,6 +74,12 @@ LATEX_ESCAPES = {
 MARKDOWN_SPECIAL = re.compile(r"[\\`*>|\[\]{}#~$&!]|<(?=[A-Za-z/!?])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 
 
+def _make_visible(part: object, *fields: str) -> None:
+    """Names are data: what would control a terminal or break a line is spelled out in every format."""
+    for field_name in fields:
+        object.__setattr__(part, field_name, visible(getattr(part, field_name)))
+
+
 @dataclass(frozen=True)
 class ReportCell:
     """One field of a table; `text` is empty where there is nothing."""
@@ -90,6 +99,9 @@ class ReportCell:
     is_best: bool = False
     style: str = ""
     """A style of rich, for the terminal."""
+
+    def __post_init__(self) -> None:
+        _make_visible(self, "text", "range_text", "change")
 
     def __str__(self) -> str:
         return " ".join([self.text, *(f"({part})" for part in (self.change, self.range_text) if part)])
@@ -122,6 +134,9 @@ class ReportColumn:
     """Characters that text keeps before other columns are hidden; below, it wraps at spaces."""
     style: str = ""
 
+    def __post_init__(self) -> None:
+        _make_visible(self, "title", "detail")
+
     @property
     def key(self) -> str:
         return self.name or self.title
@@ -145,6 +160,9 @@ class ReportRow:
     is_strong: bool = False
     """The row the table is about."""
     style: str = ""
+
+    def __post_init__(self) -> None:
+        _make_visible(self, "group")
 
 
 @dataclass(frozen=True)
@@ -172,6 +190,10 @@ class ReportTable:
     """Where the terminal is too narrow and no column may be hidden, the columns are spread over several tables, each of
     which starts with this many of the first columns."""
     has_header: bool = True
+
+    def __post_init__(self) -> None:
+        _make_visible(self, "title")
+        object.__setattr__(self, "notes", tuple(map(visible, self.notes)))
 
     @classmethod
     def from_values(
@@ -259,7 +281,7 @@ class ReportTable:
     def _markdown_cells(self, row: ReportRow) -> Iterator[str]:
         for place, (cell, column) in enumerate(zip(row.cells, self.columns, strict=True)):
             text = one_line(str(replace(cell, range_text="")))
-            if column.is_code:
+            if column.is_code and "`" not in text:
                 text = f"`{text.replace('|', chr(92) + '|')}`" if text else ""
             elif not cell.is_number:
                 text = escape_markdown(text)
@@ -346,16 +368,58 @@ def escape_latex(text: str) -> str:
     return re.sub(r"([-',])\{\}(?!\1)", r"\1", escaped)
 
 
-def write_csv_lines(path: str | os.PathLike[str], lines: Iterable[Sequence[Any]]) -> None:
-    """UTF-8, lines end with a line feed; the file is written completely or not at all."""
+FORMULA_STARTS = tuple(
+    "=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}"
+)
+"""A cell that starts with one of these is computed by a spreadsheet."""
+
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+def csv_text(text: str) -> str:
+    """Text for a CSV file, which a spreadsheet shows and does not compute: a formula gets an apostrophe before it.
+
+    Control characters are spelled out. Numbers stay numbers.
+
+    >>> csv_text("=HYPERLINK(A1)"), csv_text("-2.5"), csv_text("t-shirt")
+    ("'=HYPERLINK(A1)", '-2.5', 't-shirt')
+    """
+    shown = visible(text)
+    return f"'{shown}" if shown.lstrip().startswith(FORMULA_STARTS) and not NUMBER.fullmatch(shown) else shown
+
+
+def write_csv_lines(path: str | os.PathLike[str], lines: Iterable[Sequence[Any]], *, raw: bool = False) -> None:
+    """UTF-8, lines end with a line feed; the file is written completely or not at all.
+
+    Texts are written as `csv_text` does; with `raw`, as they are, except for what UTF-8 cannot encode.
+    """
+    write = encodable if raw else csv_text
     with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as handle:
-        csv.writer(handle, lineterminator="\n").writerows([_csv_field(value) for value in line] for line in lines)
+        write_csv_rows(handle, ([_csv_field(value, write) for value in line] for line in lines))
 
 
-def _csv_field(value: Any) -> Any:
-    if isinstance(value, str):
-        return one_line(value)
-    return ",".join(map(str, value)) if isinstance(value, list) else value
+def write_csv_rows(handle: TextIO, rows: Iterable[Sequence[Any]]) -> None:
+    """Quoted as in RFC 4180; rows end with a line feed."""
+    plain = csv.writer(handle, lineterminator="\n")
+    quoted = csv.writer(handle, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    for row in rows:
+        # Before Python 3.13 a carriage return is not quoted, and readers would start a new row at it.
+        (quoted if any(isinstance(cell, str) and "\r" in cell for cell in row) else plain).writerow(row)
+
+
+def encodable(text: str) -> str:
+    r"""The text, with bytes that are not UTF-8 spelled out; names of old files may have some.
+
+    >>> print(encodable("caf\udce9.jpg"))
+    caf\udce9.jpg
+    """
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _csv_field(value: Any, write: Callable[[str], str]) -> Any:
+    if isinstance(value, list):
+        value = ",".join(map(str, value))
+    return write(value) if isinstance(value, str) else value
 
 
 def summary_table(facts: Mapping[str, str]) -> ReportTable:

@@ -236,7 +236,7 @@ def write_latex(folder: str | os.PathLike[str], chapters: Sequence[Chapter]) -> 
     return paths
 
 
-def write_csv(folder: str | os.PathLike[str], chapters: Sequence[Chapter]) -> list[Path]:
+def write_csv(folder: str | os.PathLike[str], chapters: Sequence[Chapter], *, raw: bool = False) -> list[Path]:
     """EXPERIMENT-NAME.csv for each table and for the data of each figure, numbers at full precision.
 
     A figure of several matrices gets a file per matrix, EXPERIMENT-NAME-1.csv and so on. Existing files of these names
@@ -252,7 +252,7 @@ def write_csv(folder: str | os.PathLike[str], chapters: Sequence[Chapter]) -> li
         raise ValueError(f"two findings would be written to {twice[0]}. Fix: give one of them another name.")
     target = make_folder(folder)
     for name, sheet in sheets:
-        write_csv_lines(target / name, sheet)
+        write_csv_lines(target / name, sheet, raw=raw)
     return [target / name for name in names]
 
 
