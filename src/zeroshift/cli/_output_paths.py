@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zeroshift.files import check_writable
+from zeroshift.interrupts import Watch, postpone, resume
 
 try:
     import fcntl
@@ -83,6 +84,16 @@ def claim(output: Path) -> None:
     target = Path(os.path.realpath(output))
     if target in _CLAIMS or fcntl is None:
         return
+    with Watch():
+        postpone()  # a signal between the creation of the lock and its entry in `_CLAIMS` would leave it behind
+        try:
+            _CLAIMS[target] = _lock(output, target)
+        finally:
+            resume()
+
+
+def _lock(output: Path, target: Path) -> _Claim:
+    assert fcntl is not None
     created = tuple(folder for folder in target.parents if not folder.exists())
     target.parent.mkdir(parents=True, exist_ok=True)
     lock = target.with_name(f".{target.name[:80]}.lock")
@@ -102,16 +113,21 @@ def claim(output: Path) -> None:
             if os.path.samestat(os.fstat(handle), os.lstat(lock)):
                 break
         os.close(handle)  # the other command has ended meanwhile and deleted its lock
-    _CLAIMS[target] = _Claim(lock, handle, created)
+    return _Claim(lock, handle, created)
 
 
 def release_claims() -> None:
     """End all claims of this process, and delete folders that were made for them and are still empty."""
-    while _CLAIMS:
-        _, made = _CLAIMS.popitem()
-        with suppress(OSError):
-            made.lock.unlink()  # before the lock is given up, so that nobody can hold the lock of a deleted file
-        os.close(made.handle)
-        for folder in made.created:
-            with suppress(OSError):
-                folder.rmdir()
+    with Watch():
+        postpone()
+        try:
+            while _CLAIMS:
+                _, made = _CLAIMS.popitem()
+                with suppress(OSError):
+                    made.lock.unlink()  # while it is locked, so that nobody can hold the lock of a deleted file
+                os.close(made.handle)
+                for folder in made.created:
+                    with suppress(OSError):
+                        folder.rmdir()
+        finally:
+            resume()

@@ -86,8 +86,7 @@ def _signals_raise() -> Iterator[None]:
         yield
     finally:
         for one, handler in before.items():
-            if signal.getsignal(one) is stop:  # otherwise the process is about to end
-                signal.signal(one, handler)
+            signal.signal(one, handler)
 
 
 def _is_bug(error: BaseException) -> bool:
