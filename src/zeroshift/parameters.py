@@ -47,7 +47,10 @@ class Constraint(ABC):
 
     @abstractmethod
     def accept(self, value: Any) -> Any:
-        """The value in plain Python form; ValueError or TypeError (without a message) if it is not allowed."""
+        """The value in plain Python form; ValueError or TypeError if it is not allowed.
+
+        `SizeError` says that `describe` allows the value, but nothing can be computed with a number of that size.
+        """
 
     @abstractmethod
     def parse(self, text: str) -> Any:
@@ -57,14 +60,29 @@ class Constraint(ABC):
         """`accept`, with a message that names the parameter, the value and the allowed values."""
         try:
             return self.accept(value)
+        except SizeError:
+            size = f"at most {LARGEST_SIZE:g} in size, and 0 or not closer to 0 than {SMALLEST_SIZE:g}"
+            raise ValueError(f"{name} must be {self.describe()}, {size}; got {value!r}.") from None
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(f"{name} must be {self.describe()}; got {value!r}.") from None
 
 
+SMALLEST_SIZE, LARGEST_SIZE = 1e-15, 1e15
+"""Sizes (absolute values) of the numbers that a parameter takes, besides 0. With others, products and quotients could
+leave the range of float32, and answers would be NaN."""
+
+
+class SizeError(ValueError):
+    """A number is too large or too close to 0 to compute with."""
+
+
 @dataclass(frozen=True)
 class Number(Constraint):
-    """A finite number from `low` to `high`. With `above`, `low` itself is not allowed."""
+    """A number from `low` to `high`, 0 or of a size that one can compute with (`SMALLEST_SIZE`, `LARGEST_SIZE`).
+
+    With `above`, `low` itself is not allowed. Integers may have any size.
+    """
 
     low: float = -math.inf
     high: float = math.inf
@@ -92,6 +110,8 @@ class Number(Constraint):
         if not math.isfinite(number) or not self.low <= number <= self.high or (self.above and number == self.low):
             raise ValueError
         if not self.integer:
+            if number != 0 and not SMALLEST_SIZE <= abs(number) <= LARGEST_SIZE:
+                raise SizeError
             return number
         if number != int(number):
             raise ValueError

@@ -10,7 +10,7 @@ import numpy as np
 from zeroshift.arrays import Array, Backend, Rows, to_numpy
 from zeroshift.method import ViewMethod
 from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryInsertion, MemoryPlan, check_memory
-from zeroshift.methods._shared.similarity import exponential_kernel, single_sample_stats
+from zeroshift.methods._shared.similarity import SHARPNESS, exponential_kernel, single_sample_stats
 from zeroshift.parameters import Number, parameter, state
 from zeroshift.state_checks import check_lengths, check_range
 from zeroshift.views import average_views
@@ -179,7 +179,7 @@ class DMN(ViewMethod):
 
     logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
     memory_size: int = parameter(Number(low=1, integer=True), "Samples stored per class.", default=50, sizes_state=True)
-    beta: float = parameter(Number(low=0), "Sharpness of the kernel exp(-beta (1 - cosine)).", default=5.5)
+    beta: float = parameter(SHARPNESS, "Sharpness of the kernel exp(-beta (1 - cosine)).", default=5.5)
     text_weight: float = parameter(Number(low=0), "Weight of the zero-shot posterior.", default=1.0)
     memory_weight: float = parameter(
         Number(low=0), "Weight of the posterior of the memory. Not both weights may be 0.", default=1.0

@@ -276,7 +276,7 @@ class DOTA(ViewMethod):
         default="constant",
     )
     constant: float = parameter(
-        Number(), "Initial value of every coordinate of the means; see `initial_means`.", default=0.001
+        Number(low=-1, high=1), "Initial value of every coordinate of the means; see `initial_means`.", default=0.001
     )
     view_ratio: float = parameter(
         Number(low=0, high=1, above=True),

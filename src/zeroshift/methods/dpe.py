@@ -13,7 +13,7 @@ import numpy as np
 from zeroshift.arrays import Array, Backend, Rows, namespace
 from zeroshift.method import ViewMethod
 from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryInsertion, check_memory
-from zeroshift.methods._shared.similarity import exponential_kernel, inner_products, single_sample_stats, unit_rows
+from zeroshift.methods._shared.similarity import SHARPNESS, exponential_kernel, inner_products, single_sample_stats, unit_rows
 from zeroshift.methods._shared.tuning import AdamW, entropy_of_each, info_nce, through_unit_rows
 from zeroshift.parameters import Choice, Flag, Number, parameter, state
 from zeroshift.state_checks import check_lengths, check_seen
@@ -168,7 +168,7 @@ class DPE(ViewMethod):
     logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
     alpha: float = parameter(Number(low=0), "Weight of the visual prototypes.", default=6.0)
     beta: float = parameter(
-        Number(low=0), "Sharpness of the kernel exp(-beta (1 - cosine)) of the visual prototypes.", default=5.0
+        SHARPNESS, "Sharpness of the kernel exp(-beta (1 - cosine)) of the visual prototypes.", default=5.0
     )
     rate: float = parameter(Number(low=0), "Step size of AdamW.", default=6e-4)
     align: float = parameter(

@@ -9,7 +9,7 @@ import numpy as np
 
 from zeroshift.arrays import Array, Backend, Rows, as_floats, check_matrix, namespace, to_numpy
 from zeroshift.method import Method
-from zeroshift.methods._shared.similarity import exponential_kernel, unit_rows
+from zeroshift.methods._shared.similarity import SHARPNESS, exponential_kernel, unit_rows
 from zeroshift.parameters import Number, parameter, state
 from zeroshift.state_checks import check_seen
 from zeroshift.zero_shot import zero_shot_stats
@@ -81,7 +81,7 @@ class TCA(Method):
         default=0.1,
     )
     weight: float = parameter(Number(low=0), "Weight of the reservoir's votes.", default=3.0)
-    beta: float = parameter(Number(low=0), "How fast the votes decrease with distance.", default=5.0)
+    beta: float = parameter(SHARPNESS, "How fast the votes decrease with distance.", default=5.0)
 
     _reservoir: TokenReservoir = state(
         lambda self: self._empty_reservoir(1, self.dimension),

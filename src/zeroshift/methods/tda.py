@@ -11,7 +11,7 @@ import numpy as np
 from zeroshift.arrays import Array, Backend, Rows, to_numpy
 from zeroshift.method import ViewMethod
 from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryInsertion, MemoryPlan, check_memory
-from zeroshift.methods._shared.similarity import exponential_kernel, inner_products, single_sample_stats
+from zeroshift.methods._shared.similarity import SHARPNESS, exponential_kernel, inner_products, single_sample_stats
 from zeroshift.parameters import Flag, Number, Pair, parameter, state
 from zeroshift.state_checks import check_lengths
 from zeroshift.views import average_views
@@ -93,7 +93,7 @@ class TDA(ViewMethod):
     )
     positive_alpha: float = parameter(Number(low=0), "Weight of the positive cache's votes.", default=2.0)
     positive_beta: float = parameter(
-        Number(low=0), "Sharpness of the positive cache's kernel exp(-beta (1 - cosine)).", default=5.0
+        SHARPNESS, "Sharpness of the positive cache's kernel exp(-beta (1 - cosine)).", default=5.0
     )
     negative_capacity: int = parameter(
         Number(low=0, integer=True),
@@ -103,7 +103,7 @@ class TDA(ViewMethod):
     )
     negative_alpha: float = parameter(Number(low=0), "Weight of the negative cache's votes.", default=0.117)
     negative_beta: float = parameter(
-        Number(low=0), "Sharpness of the negative cache's kernel exp(-beta (1 - cosine)).", default=1.0
+        SHARPNESS, "Sharpness of the negative cache's kernel exp(-beta (1 - cosine)).", default=1.0
     )
     entropy_window: tuple[float, float] = parameter(
         Pair(SHARE, SHARE, ("low", "high")),

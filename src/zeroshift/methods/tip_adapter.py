@@ -10,7 +10,7 @@ import numpy as np
 from zeroshift.arrays import Array, Backend, Labelled, to_numpy
 from zeroshift.methods._shared.few_shot import FewShotMethod, count_correct, row_blocks
 from zeroshift.methods._shared.gaussian_classifier import ClassGroups
-from zeroshift.methods._shared.similarity import exponential_kernel
+from zeroshift.methods._shared.similarity import SHARPNESS, exponential_kernel
 from zeroshift.parameters import Number, Pair, array_parameter, parameter
 from zeroshift.zero_shot import logits
 
@@ -73,7 +73,7 @@ class TipAdapter(FewShotMethod):
         Number(low=0, above=True), "Scale of the zero-shot logits; 100 for CLIP.", default=100.0
     )
     beta: float = parameter(
-        Number(low=0),
+        SHARPNESS,
         "Sharpness of the kernel exp(-beta (1 - cosine)) if there is no validation set.",
         default=1.0,
     )
@@ -83,7 +83,7 @@ class TipAdapter(FewShotMethod):
         default=1.17,
     )
     search_scale: tuple[float, float] = parameter(
-        Pair(Number(low=SEARCH_START), Number(low=SEARCH_START), ("beta", "alpha")),
+        Pair(Number(SEARCH_START, SHARPNESS.high), Number(low=SEARCH_START), ("beta", "alpha")),
         "Upper ends of the search. Candidates start at 0.1 and stop one step before the end.",
         default=(7.0, 3.0),
     )

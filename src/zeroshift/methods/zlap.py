@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from zeroshift.arrays import Array, Backend, Rows, check_matrix, is_double, namespace
 from zeroshift.method import Method
-from zeroshift.methods._shared.similarity import normalize_rows
+from zeroshift.methods._shared.similarity import SHARPNESS, normalize_rows
 from zeroshift.methods._shared.sparse import SparseMatrix, degree_factors
 from zeroshift.methods._shared.top_k import nearest, top_k
 from zeroshift.parameters import Flag, Number, array_parameter, parameter, state
@@ -52,7 +52,7 @@ class ZLaPBase(Method):
         default=5,
     )
     gamma: float = parameter(
-        Number(low=0, above=True),
+        Number(low=0, high=SHARPNESS.high, above=True),
         "Exponent of the cosines between images and texts; a larger value gives the nearest text more weight.",
         default=5.0,
     )

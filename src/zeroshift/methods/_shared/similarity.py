@@ -7,9 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from zeroshift.arrays import Array, namespace, to_numpy
+from zeroshift.parameters import Number
 from zeroshift.zero_shot import TIE
 
 __all__ = [
+    "SHARPNESS",
     "SingleSampleStats",
     "exponential_kernel",
     "inner_products",
@@ -19,6 +21,10 @@ __all__ = [
 ]
 
 TINY = 1e-12
+
+SHARPNESS = Number(low=0, high=1000)
+"""What `beta` of the kernel may be. Rows may be 1% longer than 1, so cosines reach 1.02, and exp(1000 * 0.02) is still
+finite. At 1000 a sample with a cosine of 0.99 has a weight of 5e-5."""
 
 
 def exponential_kernel(cosines: Array, beta: float) -> Array:
