@@ -7,9 +7,10 @@ Where the specification is silent:
 
 1.  A bank replaces in place: the new entry takes the slot of the one it evicts. On a tie the first slot
     is replaced.
-2.  tr(Sigma) "is 0" means tr(Sigma) <= 1e-24; then P = I. The same holds class by class for per-class
-    covariances, and a class with an empty bank has P_k = I. The per-class discriminant is still Eq. 4,
-    with P_k for P: no log-determinant, no quadratic term in x. No entries at all gives P = I too.
+2.  tr(Sigma) "is 0" means tr(Sigma) <= 1e-24; then P = I. Otherwise, as the ridge, it counts as at least
+    1e-5. The same holds class by class for per-class covariances, and a class with an empty bank has
+    P_k = I. The per-class discriminant is still Eq. 4, with P_k for P: no log-determinant, no quadratic
+    term in x. No entries at all gives P = I too.
 3.  iterations = T > 1: round 1 is the closed form. A later round adds sum_i z_ik x_i over the batch (z of
     the round before) to the mean, recomputes Sigma and P about that mean, then z; it ends when max|dz| <
     1e-6 over the batch, or after T rounds. Online with alpha, a class with an empty bank keeps t_k. Under ``beta``
@@ -56,6 +57,7 @@ Bank = list[Entry]
 Weighted = tuple[Array, Array]  # (x_i, one weight per class)
 
 ZERO_TRACE = 1e-24
+SMALLEST_TRACE = 1e-5
 CONVERGED = 1e-6
 
 
@@ -184,7 +186,8 @@ def _ridge_precision(scatter: Array, count: int) -> Array:
     trace = float(np.trace(sigma))
     if trace <= ZERO_TRACE:
         return np.eye(d)
-    inverse: Array = np.asarray(np.linalg.inv((count - 1) * sigma + trace * np.eye(d)), dtype=np.float64)
+    ridge = max(trace, SMALLEST_TRACE) * np.eye(d)
+    inverse: Array = np.asarray(np.linalg.inv((count - 1) * sigma + ridge), dtype=np.float64)
     return d * inverse
 
 

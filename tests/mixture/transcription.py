@@ -7,10 +7,11 @@ Details that the equations leave open:
 
 1.  n in the statistics counts labelled samples. The caution and the update schedule count samples of the stream only;
     for the schedule, n is at least K.
-2.  With fewer than two samples in the stream, the caution is 0. Without neighbours, r = 0.
+2.  With fewer than two samples in the stream, the caution is 0. Without neighbours, r = 0. A variance of the posteriors
+    below 1e-10 counts as 1e-10.
 3.  A class with count 0 has its centre at the origin and trust 0.
 4.  If all prototypes are equal (within 1e-24), the spread is 1. If the trace of S is at most 1e-12 of the samples' mean
-    squared length, P = 0.
+    squared length, P = 0. Otherwise, as the ridge, it counts as at least 1e-5.
 5.  If several classes have the largest log-posterior (within 1e-9), the reference probability is their mean.
 6.  nu - z, the weight of a mean without the sample, is at least kappa.
 7.  The prior sample has reference probability 1, and confidences that fall linearly from 1 at the first exponent to 0
@@ -29,6 +30,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 ZERO_TRACE = 1e-24
+SMALLEST_TRACE = 1e-5
+SMALLEST_VARIANCE = 1e-10
 ROUNDING = 1e-12
 TIE = 1e-9
 EXPONENTS = [2.0 ** (-i / 2) for i in range(13)]
@@ -99,7 +102,7 @@ def order_and_balance(memory, settings):
     r = 0.0
     if memory.products:
         neighbours = sum(memory.products) / len(memory.products)
-        r = min(max((neighbours - random_pairs) / max(itself - random_pairs, 1e-12), 0.0), 1.0)
+        r = min(max((neighbours - random_pairs) / max(itself - random_pairs, SMALLEST_VARIANCE), 0.0), 1.0)
     share = min(1.0, 1.0 / (classes * random_pairs)) if random_pairs > 0 else 1.0
     low, high = settings.balance
     g = r**2 / (r**2 + settings.correlation**2)
@@ -161,7 +164,7 @@ def statistics(memory, labelled, t, settings):
     precision = np.zeros((d, d))
     if np.trace(scatter) > ROUNDING * float(np.mean(np.sum(x**2, axis=1))):
         lam = settings.shrinkage + (1 - settings.shrinkage) * d / (d + settings.shrinkage_samples * n)
-        precision = np.linalg.inv((1 - lam) * scatter + lam * np.trace(scatter) / d * np.eye(d))
+        precision = np.linalg.inv((1 - lam) * scatter + lam * max(np.trace(scatter), SMALLEST_TRACE) / d * np.eye(d))
     rho = n / (n + settings.reliability_samples * classes)
     return Statistics(means, precision, nu, kappa, rho, g, u, temperature(memory))
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from zeroshift import linalg as ridge
 from zeroshift.arrays import Array, Backend, namespace
-from zeroshift.linalg import ZERO_TRACE
+from zeroshift.linalg import SMALLEST_TRACE, ZERO_TRACE
 
 __all__ = [
     "AdaptSettings",
@@ -23,6 +23,7 @@ __all__ = [
     "bank_scatter",
     "bank_sums",
     "bank_term",
+    "bounded_precision",
     "class_means",
     "discriminant",
     "estimate",
@@ -75,17 +76,25 @@ def soft_scatter(second_moment: Array, weighted_sum: Array, weight: Array, means
 def ridge_precision(scatter: Array, count: float) -> Array:
     """Eq. 10: d ((N - 1) Sigma + tr(Sigma) I)^-1 with Sigma = scatter / N; the identity where there is no spread.
 
+    A tr(Sigma) below `SMALLEST_TRACE` counts as that.
+
     >>> import numpy as np
     >>> ridge_precision(np.diag([3.0, 1.0]), 1)
     array([[0.5, 0. ],
            [0. , 0.5]])
     """
+    return bounded_precision(scatter, count)[0]
+
+
+def bounded_precision(scatter: Array, count: float) -> tuple[Array, bool]:
+    """`ridge_precision`, and whether `SMALLEST_TRACE` took effect."""
     xp = namespace(scatter)
     covariance = scatter / max(count, 1)
     trace = float(xp.linalg.trace(covariance))
     if trace <= ZERO_TRACE:
-        return xp.eye(scatter.shape[-1], dtype=scatter.dtype, device=Backend.of(scatter).device)
-    return ridge.ridge_precision((count - 1) * covariance, trace)
+        return xp.eye(scatter.shape[-1], dtype=scatter.dtype, device=Backend.of(scatter).device), False
+    precision = ridge.ridge_precision((count - 1) * covariance, max(trace, SMALLEST_TRACE))
+    return precision, trace < SMALLEST_TRACE
 
 
 def linear_head(means: Array, precision: Array) -> tuple[Array, Array]:
@@ -156,10 +165,12 @@ class Gaussians:
     precision: Array
     directions: Array
     offsets: Array
+    bounded: bool = False
+    """Whether `SMALLEST_TRACE` bounds the precision."""
 
     @classmethod
-    def of(cls, means: Array, precision: Array) -> Gaussians:
-        return cls(means, precision, *linear_head(means, precision))
+    def of(cls, means: Array, precision: Array, *, bounded: bool = False) -> Gaussians:
+        return cls(means, precision, *linear_head(means, precision), bounded)
 
 
 def estimate(evidence: Evidence, sums: tuple[Array, Array], prototypes: Array, settings: AdaptSettings) -> Gaussians:
@@ -167,15 +178,18 @@ def estimate(evidence: Evidence, sums: tuple[Array, Array], prototypes: Array, s
     xp = namespace(prototypes)
     means = class_means(*sums, prototypes, settings.alpha, settings.beta) if settings.update_mean else prototypes
     classes, d = prototypes.shape
+    bounded = False
     if not settings.update_covariance or evidence.size == 0:
         identity = xp.eye(d, dtype=prototypes.dtype, device=Backend.of(prototypes).device)
         precision = xp.broadcast_to(identity, (classes, d, d)) if settings.per_class else identity
     elif settings.per_class:
         scatters = evidence.scatter(means, per_class=True)
-        precision = xp.stack([ridge_precision(scatters[k], int(n)) for k, n in enumerate(evidence.counts)])
+        of_classes = [bounded_precision(scatters[k], int(n)) for k, n in enumerate(evidence.counts)]
+        precision = xp.stack([one for one, _ in of_classes])
+        bounded = any(is_bounded for _, is_bounded in of_classes)
     else:
-        precision = ridge_precision(evidence.scatter(means), evidence.size)
-    return Gaussians.of(means, precision)
+        precision, bounded = bounded_precision(evidence.scatter(means), evidence.size)
+    return Gaussians.of(means, precision, bounded=bounded)
 
 
 def score(

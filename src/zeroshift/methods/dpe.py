@@ -13,7 +13,13 @@ import numpy as np
 from zeroshift.arrays import Array, Backend, Rows, namespace
 from zeroshift.method import ViewMethod
 from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryInsertion, check_memory
-from zeroshift.methods._shared.similarity import SHARPNESS, exponential_kernel, inner_products, single_sample_stats, unit_rows
+from zeroshift.methods._shared.similarity import (
+    SHARPNESS,
+    exponential_kernel,
+    inner_products,
+    single_sample_stats,
+    unit_rows,
+)
 from zeroshift.methods._shared.tuning import AdamW, entropy_of_each, info_nce, through_unit_rows
 from zeroshift.parameters import Choice, Flag, Number, parameter, state
 from zeroshift.state_checks import check_lengths, check_seen

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, to_numpy
-from zeroshift.linalg import ZERO_TRACE, positive_inverse
+from zeroshift.linalg import SMALLEST_TRACE, ZERO_TRACE, positive_inverse
 from zeroshift.mixture.sums import Sums
 from zeroshift.mixture.temperature import confidence_curve, temperature_for
 from zeroshift.zero_shot import TIE
@@ -109,6 +109,10 @@ def class_share(classes: int, collision: float) -> float:
     return min(1.0, 1.0 / (classes * max(collision, 1.0 / classes)))
 
 
+SMALLEST_VARIANCE = 1e-10
+"""A variance of the posteriors below this counts as this: the sums resolve about 1e-16 of it."""
+
+
 def neighbour_correlation(posteriors: np.ndarray, watched: np.ndarray) -> float:
     """Correlation of neighbouring posteriors: 0 if neighbours are like random pairs, 1 if they are equal.
 
@@ -119,7 +123,7 @@ def neighbour_correlation(posteriors: np.ndarray, watched: np.ndarray) -> float:
     if pairs == 0:
         return 0.0
     random_pairs, itself = _class_collision(posteriors, watched), squares / n
-    return float(np.clip((products / pairs - random_pairs) / max(itself - random_pairs, 1e-12), 0.0, 1.0))
+    return float(np.clip((products / pairs - random_pairs) / max(itself - random_pairs, SMALLEST_VARIANCE), 0.0, 1.0))
 
 
 ROUNDING = 1e-12
@@ -314,6 +318,7 @@ def estimate(sums: Sums, prototypes: Array, constants: MixtureConstants) -> Mixt
         precision = xp.zeros_like(covariance)
     else:
         shrinkage = constants.shrinkage + (1.0 - constants.shrinkage) * d / (d + constants.shrinkage_samples * n)
+        variance = max(variance, SMALLEST_TRACE / d)
         covariance *= 1.0 - shrinkage
         xp.reshape(covariance, (-1,))[:: d + 1] += shrinkage * variance
         precision = _inverse(covariance)

@@ -11,7 +11,8 @@ from zeroshift.arrays import Array
 __all__ = ["DRIFT_TOLERANCE", "EngineBase", "EngineDiagnostics"]
 
 DRIFT_TOLERANCE = 1e-8
-"""Largest relative error of the maintained inverse, measured on a probe vector, before it is recomputed."""
+"""Largest relative error of the maintained inverse, measured on a probe vector, before it is recomputed. Less is
+allowed if the error of a score could exceed `precision_primal.SCORE_TOLERANCE`."""
 
 
 @dataclass
@@ -25,8 +26,11 @@ class EngineDiagnostics:
     `factorisations`: how often it was computed from scratch.
     `ridge_factorisations`: of these, because the ridge had changed too much for the error bound.
     `scheduled_factorisations`: because of the number of updates since the last one.
-    `drift_factorisations`: because a check found an error above `DRIFT_TOLERANCE`.
-    `scatter_rebuilds`: scatter matrices recomputed from the bank because of possible rounding errors.
+    `drift_factorisations`: because a check found an error above the tolerance (`DRIFT_TOLERANCE`).
+    `scatter_rebuilds`: insertions computed directly from the bank, scatter and inverse, because of rounding errors or
+    little spread (`precision_primal.SMALLEST_SPREAD`).
+    `bounded_precisions`: precisions computed while the spread was below `linalg.SMALLEST_TRACE`. All engines and
+    forms count these, `direct` too.
     `checks`: comparisons of the inverse with the scatter matrix.
     `largest_drift`: the largest relative error found by a check.
     """
@@ -37,6 +41,7 @@ class EngineDiagnostics:
     scheduled_factorisations: int = 0
     drift_factorisations: int = 0
     scatter_rebuilds: int = 0
+    bounded_precisions: int = 0
     checks: int = 0
     largest_drift: float = 0.0
 

@@ -36,6 +36,7 @@ class DirectEngine(EngineBase):
     def refresh(self) -> None:
         """Recompute the Gaussians from the evidence."""
         self.gaussians = estimate(self._evidence, self._evidence.sums(), self._prototypes, self._settings)
+        self.diagnostics.bounded_precisions += self.gaussians.bounded
 
     def finish(self) -> None:
         """Nothing to do: no work is deferred."""

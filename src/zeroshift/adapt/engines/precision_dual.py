@@ -19,7 +19,7 @@ from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.engines.base import EngineDiagnostics
 from zeroshift.adapt.engines.class_statistics import BankInsertion, ClassSums, check_shapes
 from zeroshift.arrays import Array, Backend, to_numpy
-from zeroshift.linalg import ZERO_TRACE, positive_inverse
+from zeroshift.linalg import SMALLEST_TRACE, ZERO_TRACE, positive_inverse
 
 __all__ = ["DualPrecision"]
 
@@ -33,6 +33,7 @@ class DualPrecision:
         self._backend = backend
         self._bank = bank
         self._sums = sums
+        self._diagnostics = diagnostics
         self.refresh()
 
     def refresh(self) -> None:
@@ -52,11 +53,16 @@ class DualPrecision:
         means = self._sums.means
         lengths = xp.sum(means * means, axis=1)
         trace = float(xp.linalg.trace(self.gram)) if n else 0.0
-        self._scale = d * n / trace if trace > ZERO_TRACE * n else 1.0
+        has_spread = trace > ZERO_TRACE * n
+        if has_spread and trace < SMALLEST_TRACE * n:
+            trace = SMALLEST_TRACE * n
+            self._diagnostics.bounded_precisions += 1
+        self._scale = d * n / trace if has_spread else 1.0
         self._solved = None
         quadratic = lengths
-        if n > 1 and trace > ZERO_TRACE * n:
-            ridge = trace / (n - 1) * xp.eye(n, dtype=means.dtype, device=self._backend.device)
+        if n > 1 and has_spread:
+            self._ridge = trace / (n - 1)
+            ridge = self._ridge * xp.eye(n, dtype=means.dtype, device=self._backend.device)
             self._solved = positive_inverse(self.gram + ridge) @ self.projected
             quadratic = lengths - xp.sum(self.projected * self._solved, axis=0)
         self.quadratic = self._scale * quadratic
@@ -118,7 +124,7 @@ class DualPrecision:
         identity = xp.eye(self.centred.shape[1], dtype=xp.float64, device=self._backend.device)
         if self._solved is None:
             return self._scale * identity
-        ridge = xp.linalg.trace(self.gram) / (n - 1) * xp.eye(n, dtype=xp.float64, device=self._backend.device)
+        ridge = self._ridge * xp.eye(n, dtype=xp.float64, device=self._backend.device)
         return self._scale * (identity - self.centred.T @ positive_inverse(self.gram + ridge) @ self.centred)
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:

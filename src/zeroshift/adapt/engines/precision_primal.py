@@ -31,9 +31,10 @@ from zeroshift.adapt.engines.base import DRIFT_TOLERANCE, EngineDiagnostics
 from zeroshift.adapt.engines.class_statistics import BankInsertion, ClassSums, check_shapes, scatter_rows
 from zeroshift.adapt.engines.woodbury import PrecisionUpdate, compute_update, moment_decrease, rows_and_sample
 from zeroshift.arrays import Array, Backend, to_numpy
-from zeroshift.linalg import ZERO_TRACE, positive_inverse, subtract_product
+from zeroshift.linalg import SMALLEST_TRACE, ZERO_TRACE, positive_inverse, subtract_product
 
 __all__ = [
+    "MAX_LENGTHS",
     "SCORE_TOLERANCE",
     "PrimalPrecision",
     "node_error",
@@ -121,6 +122,9 @@ SCORE_TOLERANCE = 5e-7
 MAX_NORM = 1.01
 """Largest length accepted for a unit vector."""
 
+MAX_LENGTHS = 1.6
+"""|mu| |x| + |mu|^2 / 2 is at most this for unit vectors, which may be 1% longer."""
+
 CHECK_EVERY = 64
 """Insertions between two checks of the inverse. Between checks, changes of the scatter are collected."""
 
@@ -132,15 +136,16 @@ EPSILON = float(np.finfo(np.float64).eps)
 SCATTER_ROUNDING = 1e-10
 """Rounding error of the scatter matrix, relative to the ridge, above which it is recomputed from the bank."""
 
-SMALLEST_RIDGE = 1e-16
-"""Below this mean squared distance, differences of unit vectors have lost half of their digits."""
+SMALLEST_SPREAD = 1e-3
+"""Mean squared distance of the entries from their means (a distance of 0.03) below which nothing is maintained: the
+precision is so large that rounding errors of the updates would matter, and every insertion is computed directly."""
 
 SCALARS = ("rho0", "trace", "accumulated", "updates", "degree")
 
 
 def scatter_is_sound(accumulated: float, ridge: float) -> bool:
     """Whether the rounding error after changes of this accumulated size is far below the ridge."""
-    return ridge >= SMALLEST_RIDGE and EPSILON * accumulated <= SCATTER_ROUNDING * ridge
+    return ridge >= SMALLEST_SPREAD and EPSILON * accumulated <= SCATTER_ROUNDING * ridge
 
 
 class PrimalPrecision:
@@ -192,12 +197,16 @@ class PrimalPrecision:
         return self.trace <= ZERO_TRACE * self.size
 
     @property
+    def _bounded_trace(self) -> float:
+        return max(self.trace, SMALLEST_TRACE * self.size)
+
+    @property
     def _scale(self) -> float:
-        return 1.0 if self._has_no_spread else self.scatter.shape[0] * self.size / self.trace
+        return 1.0 if self._has_no_spread else self.scatter.shape[0] * self.size / self._bounded_trace
 
     @property
     def _ridge(self) -> float:
-        return self.trace / (self.size - 1)
+        return self._bounded_trace / (self.size - 1)
 
     def _factorise(self) -> None:
         self._apply_waiting()
@@ -211,6 +220,7 @@ class PrimalPrecision:
             self.contraction = identity
         else:
             self.contraction = self.rho0 * positive_inverse(self.scatter + self.rho0 * identity)
+            self._diagnostics.bounded_precisions += self.trace < SMALLEST_TRACE * self.size
         self.degree = DEGREE if self.size >= SETTLED else EARLY_DEGREE
         # mu C^(s+t) mu = (C^s mu).(C^t mu): needs half as many products as moments.
         powers = [means]
@@ -296,7 +306,7 @@ class PrimalPrecision:
 
     def _recompute_if_unsound(self) -> bool:
         """Recompute everything if the changes of the scatter are so large that its rounding errors could matter."""
-        if scatter_is_sound(self.accumulated, self._ridge):
+        if scatter_is_sound(self.accumulated, self.trace / (self.size - 1)):
             return False
         self._diagnostics.scatter_rebuilds += 1
         self.refresh()
@@ -323,7 +333,8 @@ class PrimalPrecision:
         residual = (self.scatter @ answer) / self.rho0 + answer - probe
         drift = float(self._backend.xp.linalg.vector_norm(residual) / self._backend.xp.linalg.vector_norm(probe))
         self._diagnostics.largest_drift = max(self._diagnostics.largest_drift, drift if drift >= 0 else np.inf)
-        if not drift <= DRIFT_TOLERANCE:
+        # A relative error of the inverse becomes an error of the scores, which are as large as the precision.
+        if not drift <= min(DRIFT_TOLERANCE, SCORE_TOLERANCE / (MAX_LENGTHS * self._scale)):
             self._diagnostics.drift_factorisations += 1
             self._factorise()
         elif self.updates >= MAX_UPDATES:

@@ -8,7 +8,7 @@ from typing import Any
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.engines.base import EngineDiagnostics
 from zeroshift.adapt.engines.class_statistics import BankInsertion, ClassSums
-from zeroshift.adapt.statistics import ridge_precision
+from zeroshift.adapt.statistics import bounded_precision
 from zeroshift.arrays import Array, Backend
 
 __all__ = ["RECOMPUTE_WORK", "FixedPrecision", "RecomputedPrecision"]
@@ -65,11 +65,15 @@ class RecomputedPrecision:
         self._backend = backend
         self._bank = bank
         self._sums = sums
+        self._diagnostics = diagnostics
         self.refresh()
 
     def refresh(self) -> None:
         means = self._sums.means
-        self._precision = ridge_precision(self.current_scatter(), self._sums.size) if self._sums.size else None
+        self._precision, bounded = None, False
+        if self._sums.size:
+            self._precision, bounded = bounded_precision(self.current_scatter(), self._sums.size)
+        self._diagnostics.bounded_precisions += bounded
         self._directions = means if self._precision is None else means @ self._precision
         self.quadratic = self._backend.xp.sum(self._directions * means, axis=1)
 

@@ -26,7 +26,7 @@ from zeroshift.adapt.bank import InsertionPlan, KnowledgeBank
 from zeroshift.adapt.bank_term_bounds import Cones, add_excess, uncertain_pairs
 from zeroshift.adapt.engines.class_statistics import ClassSums
 from zeroshift.adapt.engines.insertion_schedule import InsertionSchedule, build_schedule
-from zeroshift.adapt.engines.precision_primal import node_error, node_weights, nodes
+from zeroshift.adapt.engines.precision_primal import MAX_LENGTHS, node_error, node_weights, nodes
 from zeroshift.adapt.statistics import AdaptSettings, bank_term
 from zeroshift.arrays import Array, Backend, to_numpy
 from zeroshift.linalg import ldl_inverse, positive_inverse
@@ -55,9 +55,6 @@ NODES_LIMIT = 6
 
 SCORE_TOLERANCE = 5e-7
 """Bound on the error of a score caused by interpolating between ridges."""
-
-MAX_LENGTHS = 1.6
-"""|mu| |x| + |mu|^2 / 2 is at most this for unit vectors, which may be 1% longer."""
 
 
 class Segments(NamedTuple):
