@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from zeroshift import FeatureSet, ZeroShot, methods
 from zeroshift.files import atomic_path
 from zeroshift.tensor_files import read_tensors, write_tensors
 
@@ -75,3 +76,20 @@ def test_a_folder_in_place_of_a_file_is_rejected(tmp_path):
 def test_a_missing_folder_is_reported_with_the_fix(tmp_path):
     with pytest.raises(FileNotFoundError, match="Fix: create it first"):
         write_tensors(tmp_path / "no" / "file", ARRAYS, HEADER)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        FeatureSet.load,
+        FeatureSet(np.eye(3), prototypes=np.eye(3)).save,
+        ZeroShot.load,
+        methods.load,
+        ZeroShot(np.eye(3)).save,
+    ],
+    ids=["load a set", "save a set", "load a state", "load any state", "save a state"],
+)
+@pytest.mark.parametrize("path", [5, None, b"x.safetensors", "", "a\0b.safetensors", 2.5, ["x"]], ids=repr)
+def test_what_is_no_path_is_refused_by_name(call, path):
+    with pytest.raises((TypeError, ValueError), match=r"^path must be "):
+        call(path)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["FileFormatError", "atomic_path", "check_writable", "output_target"]
+__all__ = ["FileFormatError", "atomic_path", "check_writable", "checked_path", "output_target"]
 
 
 class FileFormatError(ValueError):
@@ -41,13 +41,19 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         pass
 
 
+def checked_path(path: str | os.PathLike[str]) -> Path:
+    """The argument `path` as a Path; an error that names it if it is no path, or an empty one."""
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
+    if not isinstance(text, str):
+        raise TypeError(f"path must be a string or a Path; got {type(path).__name__}. Fix: such as 'file.safetensors'.")
+    if not text or "\0" in text:
+        raise ValueError(f"path must be the name of a file; got {text!r}. Fix: such as 'file.safetensors'.")
+    return Path(text)
+
+
 def output_target(path: str | os.PathLike[str]) -> Path:
     """The file that `path` leads to, with links followed: that is replaced, not the link. An error if it cannot be."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise TypeError(f"the path of a file must be a string or a Path; got {type(path).__name__}.")
-    if "\0" in os.fsdecode(path):
-        raise ValueError(f"the path {os.fsdecode(path)!r} contains a null character. Fix: remove it.")
-    target = Path(os.path.realpath(path))
+    target = Path(os.path.realpath(checked_path(path)))
     if os.path.isdir(target):
         raise IsADirectoryError(f"{path} is a folder; a file name is needed. Fix: add one, such as {target / 'file'}.")
     if os.path.exists(target) and not os.path.isfile(target):

@@ -20,7 +20,7 @@ import numpy as np
 from zeroshift import tensor_files
 from zeroshift._version import __version__
 from zeroshift.arrays import Backend, to_numpy
-from zeroshift.files import FileFormatError
+from zeroshift.files import FileFormatError, checked_path
 from zeroshift.tensor_files import UnverifiedFileWarning, read_tensors, unverified_note, write_tensors
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def save(method: Method, path: str | os.PathLike[str]) -> None:
 
 def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The header of a state file."""
-    return tensor_files.read_header(path, kind=KIND, schema=STATE_SCHEMA)
+    return tensor_files.read_header(checked_path(path), kind=KIND, schema=STATE_SCHEMA)
 
 
 def load(
@@ -87,7 +87,7 @@ def load(
         raise TypeError(
             f"{cls.__name__} is a base class without a name. Fix: zeroshift.methods.load(path) selects the class."
         )
-    tensors, header = read_tensors(path, kind=KIND, schema=STATE_SCHEMA)
+    tensors, header = read_tensors(checked_path(path), kind=KIND, schema=STATE_SCHEMA)
     if header.get("method") != cls.name:
         raise FileFormatError(
             f"{path} contains the state of the method {header.get('method')!r}, not of {cls.name!r} ({cls.__name__}). "

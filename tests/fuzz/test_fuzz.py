@@ -9,7 +9,6 @@ load_all()
 
 WAITING = {
     "parameters_work_or_are_refused",
-    "commands_end_with_a_result_or_an_error",
 }
 
 

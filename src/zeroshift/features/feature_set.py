@@ -7,7 +7,6 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from zeroshift.features.checks import (
     validate_views,
 )
 from zeroshift.features.files import FEATURES_SCHEMA, read_feature_file, write_feature_file
-from zeroshift.files import FileFormatError
+from zeroshift.files import FileFormatError, checked_path
 from zeroshift.parameters import Number
 from zeroshift.suggest import did_you_mean
 from zeroshift.zero_shot import logits, pseudo_class
@@ -309,7 +308,7 @@ class FeatureSet:
         ...     FeatureSet.load(f"{folder}/pets.safetensors").class_names
         ('cat', 'dog')
         """
-        path = Path(path)
+        path = checked_path(path)
         fields = read_feature_file(
             path, prototypes=prototypes, labels=labels, class_names=class_names, logit_scale=logit_scale
         )

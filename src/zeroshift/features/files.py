@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.files import FileFormatError
+from zeroshift.files import FileFormatError, checked_path
 from zeroshift.parameters import Number
 from zeroshift.parsers import check_regular_file, parse_json, read_npy, read_npz, read_text
 from zeroshift.tensor_files import UnverifiedFileWarning, read_tensors, unverified_note, write_tensors
@@ -59,11 +59,11 @@ def write_feature_file(
     **header: Any,
 ) -> None:
     """Write one .safetensors file: the arrays that are not None, and the other fields as its header."""
-    path = Path(path)
+    path = checked_path(path)
     if path.suffix != ".safetensors":
         raise ValueError(
             f"path must end in .safetensors, the format a feature set is saved in; got {str(path)!r}. "
-            f"Fix: save to {str(path.with_suffix('.safetensors'))!r}."
+            f"Fix: save to {str(path).removesuffix(path.suffix) + '.safetensors'!r}."
         )
     arrays = {f"prototypes_{mode}": matrix for mode, matrix in prototypes.items()}
     for name, array in (("features", features), ("view_features", views), ("labels", labels)):
