@@ -81,7 +81,7 @@ class SizeError(ValueError):
 class Number(Constraint):
     """A number from `low` to `high`, 0 or of a size that one can compute with (`SMALLEST_SIZE`, `LARGEST_SIZE`).
 
-    With `above`, `low` itself is not allowed. Integers may have any size.
+    With `above`, `low` itself is not allowed.
     """
 
     low: float = -math.inf
@@ -109,9 +109,9 @@ class Number(Constraint):
             raise TypeError from None  # torch, about a tensor without data
         if not math.isfinite(number) or not self.low <= number <= self.high or (self.above and number == self.low):
             raise ValueError
+        if number != 0 and not SMALLEST_SIZE <= abs(number) <= LARGEST_SIZE:
+            raise SizeError
         if not self.integer:
-            if number != 0 and not SMALLEST_SIZE <= abs(number) <= LARGEST_SIZE:
-                raise SizeError
             return number
         if number != int(number):
             raise ValueError

@@ -207,7 +207,7 @@ def _check_same_state(name: str, loaded: Any) -> None:
 state_names = st.sampled_from(tuple(METHODS))
 
 
-@fuzzed("files", 120, name=state_names, damage=damages)
+@fuzzed("files", 250, name=state_names, damage=damages)
 def damaged_states_are_refused(name: str, damage: list[Damage]) -> None:
     content = _state_file(name)[0]
     for one in damage:
@@ -234,7 +234,7 @@ def _joined(tensors: str, header: str, data: bytes) -> bytes:
     return struct.pack("<Q", len(raw)) + raw + data
 
 
-@fuzzed("files", 120, name=state_names, edit=edits, part=st.sampled_from(["header", "header", "tensors"]))
+@fuzzed("files", 200, name=state_names, edit=edits, part=st.sampled_from(["header", "header", "tensors"]))
 def edited_states_are_refused(name: str, edit: Edit, part: str) -> None:
     """The checksum stays as it was written."""
     content = _state_file(name)[0]
@@ -247,7 +247,7 @@ def edited_states_are_refused(name: str, edit: Edit, part: str) -> None:
             _check_same_state(name, loaded)
 
 
-@fuzzed("files", 120, name=state_names, edit=edits, data_damage=st.lists(damages, max_size=1))
+@fuzzed("files", 200, name=state_names, edit=edits, data_damage=st.lists(damages, max_size=1))
 def forged_states_are_refused_or_work(name: str, edit: Edit, data_damage: list[list[Damage]]) -> None:
     """As a file of schema version 1, which has no checksum: what it contains must make sense."""
     tensors, header, data = _split(_state_file(name)[0])
@@ -342,7 +342,7 @@ def _written_features(kind: str) -> Any:
         return _content(loaded)
 
 
-@fuzzed("files", 120, kind=st.sampled_from(["set", "views", "npz", "compressed"]), damage=damages)
+@fuzzed("files", 200, kind=st.sampled_from(["set", "views", "npz", "compressed"]), damage=damages)
 def damaged_feature_sets_are_refused(kind: str, damage: list[Damage]) -> None:
     ((name, content),) = _feature_files(kind).items()
     for one in damage:

@@ -73,7 +73,7 @@ def _adapt(method: Any, rows: np.ndarray) -> None:
 
 @fuzzed(
     "interrupts",
-    40,
+    80,
     name=method_names,
     stream=streams(max_samples=10, max_dimension=5),
     views=st.booleans(),

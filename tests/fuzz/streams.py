@@ -23,7 +23,7 @@ ENGINE_TOLERANCE = 1e-6
 """Of scores, as docs/engines.md states it."""
 
 
-@fuzzed("streams", 60, name=method_names, stream=streams())
+@fuzzed("streams", 100, name=method_names, stream=streams())
 def any_stream_gives_probabilities(name: str, stream: Stream) -> None:
     method = create(name, stream.prototypes)
     n, k = stream.samples, stream.classes

@@ -7,13 +7,9 @@ from fuzz.properties import load_all
 
 load_all()
 
-WAITING = {
-    "parameters_work_or_are_refused",
-}
-
 
 # A signal may arrive between opening a file and `with`: it is then closed by the garbage collector.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("name", sorted(set(PROPERTIES) - WAITING))
+@pytest.mark.parametrize("name", sorted(PROPERTIES))
 def test_property(name):
     PROPERTIES[name].check()

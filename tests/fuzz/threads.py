@@ -191,7 +191,7 @@ def _share(
 
 @fuzzed(
     "threads",
-    80,
+    100,
     name=method_names,
     seed=st.integers(0, 20),
     shared_by=st.lists(threads, min_size=2, max_size=4),
@@ -202,7 +202,9 @@ def threads_share_an_object(name: str, seed: int, shared_by: list[Thread], rows_
     _share(name, stream, [thread.calls for thread in shared_by], [thread.pauses for thread in shared_by], rows_per_call)
 
 
-@fuzzed("threads", 6, name=method_names, seed=st.integers(0, 20), count=st.integers(2, 8), predicting=st.integers(0, 2))
+@fuzzed(
+    "threads", 12, name=method_names, seed=st.integers(0, 20), count=st.integers(2, 8), predicting=st.integers(0, 2)
+)
 def many_short_calls_in_many_threads(name: str, seed: int, count: int, predicting: int) -> None:
     """With the shortest interval at which Python switches between threads."""
     work = [("adapt",) * 8 for _ in range(count)] + [("predict",) * 8 for _ in range(predicting)]
