@@ -220,4 +220,4 @@ def test_whole_numbers_as_floats_count_as_they_do_for_methods():
 
 
 def test_a_window_longer_than_the_stream_is_the_stream():
-    assert running_accuracy([True, False], window=10**30).tolist() == [1.0, 0.5]
+    assert running_accuracy([True, False], window=10**12).tolist() == [1.0, 0.5]

@@ -39,6 +39,8 @@ def test_models_of_a_state_must_be_an_object():
         ("dmn", {"memory_size": 100_000}),
         ("timo", {"transferred": 2**31}),
         ("ecalp", {"n_neighbors": 2**31}),
+        ("timo", {"transferred": 2**63}),
+        ("b2tpt", {"text_latent": 2**63}),
     ],
 )
 def test_parameters_work_or_are_refused_by_name(chosen):
