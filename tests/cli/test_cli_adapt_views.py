@@ -126,7 +126,7 @@ def test_episodic_methods_have_no_state_to_resume(call, adapt, seen, seen_file, 
     assert done.exit_code == 0, done.stderr
     done, _ = adapt(seen_file, "--state-in", tmp_path / "state.safetensors")
     assert done.exit_code == 2
-    assert "needs learns from each image separately; there is no state to resume from. Fix: leave out" in done.stderr
+    assert "needs learns from each image separately and cannot resume from a state. Fix: leave out" in done.stderr
 
 
 def test_a_state_learned_from_views_resumes_with_views(adapt, seen, seen_file, tmp_path):

@@ -102,7 +102,7 @@ def test_a_table_of_one_set_needs_that_set_alone(monkeypatch):
     one = Suite.of({"imagenet": papers_set("imagenet")})
     assert paper_reference(one, "efficiency_imagenet", needs=("imagenet",)) == []
     message, table = paper_reference(one, "bank_pruning", needs=("imagenet", "imagenet_a"))
-    assert message.text == "Of the sets the paper's table is of, not here: imagenet_a."
+    assert message.text == "These sets of the paper's table are missing here: imagenet_a."
     assert table.reference
     assert "Some of the paper's sets are not here" in paper_reference(one, "ablation_components")[0].text
     (message, *_) = paper_reference(Suite.of({"mine": made_up()}), "efficiency_imagenet", needs=("imagenet",))

@@ -219,7 +219,7 @@ def _load_labelled(source: str, load: Callable[[], FeatureSet], *, required: boo
     if has_only_features(source):
         raise ValueError(
             f"{source} contains only features; to compare, labels and prototypes are needed too. "
-            "Fix: FeatureSet(features, prototypes=..., labels=...).save('features.safetensors')."
+            "Fix: FeatureSet.load(FEATURES, prototypes=..., labels=..., logit_scale=...).save('mine.safetensors')."
         )
     if required:
         return load()
@@ -271,7 +271,7 @@ def load_images(
         if images.ignored_files:
             # Otherwise a folder of .heic photographs and a few .jpg would silently be a folder of a few images.
             skipped = counted(images.ignored_files, "file")
-            print_warning(f"{source}: {skipped} skipped, because their names do not end like those of images")
+            print_warning(f"{source}: {skipped} skipped that, by name, are not images")
         return images
     try:
         info = catalogue.get(source)

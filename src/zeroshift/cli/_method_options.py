@@ -171,7 +171,7 @@ class MethodOptions:
         if info.protocol in ("transductive", "episodic"):
             unit = "set" if info.protocol == "transductive" else "image"
             raise ValueError(
-                f"{info.name} learns from each {unit} separately; there is no state to resume from. "
+                f"{info.name} learns from each {unit} separately and cannot resume from a state. "
                 "Fix: leave out --state-in."
             )
         parameters = _parse_parameters(info, settings, logit_scale, hints)

@@ -186,7 +186,7 @@ def adapt(
         console().print(summary.table())
 
 
-SHOWN_SETUP = 0.01
+SHOWN_SETUP = 0.1
 """Least seconds of set-up that are shown: what a few-shot method needs to fit and to search."""
 
 

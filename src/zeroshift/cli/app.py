@@ -17,7 +17,7 @@ __all__ = ["app", "main"]
 
 COMMANDS = {
     "demo": "Compare zero-shot, ADAPT and the anchored mixture on the bundled packs; write an HTML report.",
-    "classify": "Classify images by the names of the classes, adapted to these very images, without a single label.",
+    "classify": "Classify images from class names alone, with a classifier that adapts to these images without labels.",
     "extract": "Encode images and class names into one file that every other command takes.",
     "adapt": "Adapt a method to features and write its predictions next to those of zero-shot.",
     "compare": "Compare methods on labelled features: accuracy, gain over zero-shot, calibration, time, memory, "
@@ -29,7 +29,7 @@ COMMANDS = {
     "encoders": "List the families of encoders, how their models are named, and what each needs.",
     "prompts": "List the prompt modes, or print every sentence that a mode makes of class names.",
     "packs": "List the bundled packs: real image features to try methods on, without a download.",
-    "bench": "Time and memory of every engine, as ratios to the definition and to the bare matrix products.",
+    "bench": "Measure time and memory of ADAPT's engines and the mixture, compared with the plain implementation.",
     "data": "Data sets: which are known, which are on the disk, corrupted copies.",
 }
 """The first paragraph of each command's help, so that listing the commands imports none of them."""
@@ -68,7 +68,7 @@ def load_command(name: str) -> Any:
 app = typer.Typer(
     name="zeroshift",
     cls=LazyGroup,
-    help="Keep zero-shot classifiers accurate when the data shifts: no labels, no gradients, no source data.",
+    help="Make zero-shot image classifiers more accurate on your images: no labels, no gradients, no other data.",
     no_args_is_help=True,
     add_completion=False,
     # Errors a user can fix are one line (see `errors`); the rest are bugs and get a plain traceback.

@@ -70,7 +70,7 @@ def bench(
     json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no table.")] = False,
 ) -> None:
-    """Time and memory of every engine, as ratios to the definition and to the bare matrix products.
+    """Measure time and memory of ADAPT's engines and the mixture, compared with the plain implementation.
 
     For example: zeroshift bench --classes 10,100 --dimensions 256 --samples 1000 --out bench.json
     """

@@ -75,7 +75,7 @@ def classify(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Classify images by the names of the classes, adapted to these very images, without a single label.
+    """Classify images from class names alone, with a classifier that adapts to these images without labels.
 
     For example: zeroshift classify photos/ --classes cat,dog,horse --out predictions.csv
     """
@@ -217,7 +217,7 @@ class ClassifySummary(PredictionSummary):
         """Images per predicted class, in the order of the classes; of many classes, the most frequent ones."""
         counts = self.counts()
         if len(counts) <= SHOWN_CLASSES:
-            return ", ".join(f"{count} {name}" for name, count in counts.items())
+            return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
         often = sorted(counts.items(), key=lambda item: -item[1])[:SHOWN_CLASSES]
         shown = ", ".join(f"{count} {name}" for name, count in often if count)
         rest = sum(counts.values()) - sum(count for _, count in often)

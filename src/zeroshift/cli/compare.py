@@ -64,7 +64,11 @@ def compare(
     ] = None,
     packs: Annotated[
         str | None,
-        typer.Option(metavar="NAME,...", help="Bundled packs, or all without views.", rich_help_panel=WHAT_PANEL),
+        typer.Option(
+            metavar="NAME,...",
+            help="Bundled packs; all means all except the pack with views.",
+            rich_help_panel=WHAT_PANEL,
+        ),
     ] = None,
     methods: Annotated[
         str,
@@ -108,7 +112,7 @@ def compare(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the records and the page.")] = Path(
         "zeroshift-compare"
     ),
-    again: Annotated[bool, typer.Option("--again", help="Re-run runs that are already recorded.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Repeat runs that are already recorded.")] = False,
     jobs: Annotated[int, typer.Option(help="Processes. Times are comparable only with 1.")] = 1,
     by_set: Annotated[
         bool, typer.Option("--by-set", help="Also print one table per set.", rich_help_panel=SHOWN_PANEL)

@@ -63,7 +63,9 @@ def experiment(
             show_default="the bundled packs",
         ),
     ] = None,
-    packs: Annotated[str | None, typer.Option(metavar="NAME,...", help="Bundled packs, or all without views.")] = None,
+    packs: Annotated[
+        str | None, typer.Option(metavar="NAME,...", help="Bundled packs; all means all except the pack with views.")
+    ] = None,
     normalize: Annotated[bool, typer.Option("--normalize", help="Scale rows of files to unit length first.")] = False,
     orders: Annotated[int, typer.Option(help="Random orders of the stream, or random draws of samples.")] = 3,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for records, features and report.html.")] = Path(
@@ -73,7 +75,7 @@ def experiment(
         int | None,
         typer.Option(help="Processes; timed runs are run alone.", show_default="the cores, at most 4"),
     ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Re-run runs that are already recorded.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Repeat runs that are already recorded.")] = False,
     data: Annotated[
         Path | None,
         typer.Option(

@@ -41,7 +41,9 @@ _ALL = (
     PromptMode("vanilla", "Vanilla", "'a photo of a {}.'", VANILLA),
     PromptMode("ensemble", "Ensemble", "7 templates, averaged", ENSEMBLE),
     PromptMode("clip_template", "CLIP Template", "CLIP's 80 templates for ImageNet, averaged", CLIP_TEMPLATE),
-    PromptMode("custom", "Custom", "the data set's own template", None, ("template",)),
+    PromptMode(
+        "custom", "Custom", "the data set's own template; not in the paper's table of prompts", None, ("template",)
+    ),
     PromptMode(
         "descriptions",
         "GPT",

@@ -66,7 +66,7 @@ def ranking_remarks(table: Table, members: Sequence[Member], printed: PaperTable
         if gains is False:
             text += f" That is below the zero-shot classifier ({base:.1%})."
         elif gains is None:
-            text += f" It is too close to the zero-shot classifier ({base:.1%}) to call that a gain or a loss."
+            text += f" ADAPT is too close to zero-shot ({base:.1%}) to call this a gain or a loss."
         remarks.append(Remark(text, kind="warning" if gains is False else "note"))
     return remarks
 

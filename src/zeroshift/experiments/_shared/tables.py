@@ -195,7 +195,7 @@ def data_remark(
         )
     missing = _missing(suite, needs)
     if missing:
-        texts.append(f"Of the sets the paper's table is of, not here: {', '.join(missing)}.")
+        texts.append(f"These sets of the paper's table are missing here: {', '.join(missing)}.")
     elif _partial(suite, needs):
         texts.append("Some of the paper's sets are not here: our means do not compare with its means.")
     modes = dict.fromkeys(m.dataset.prompt for m in suite.members if m.from_paper and m.dataset.prompt != PAPERS_PROMPT)
