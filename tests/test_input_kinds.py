@@ -308,15 +308,15 @@ def test_labels_of_every_integer_type(dtype):
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (np.array([["cat", "dog"], ["owl", "fox"]]), r"class_names\[0\] must be a string; got \['cat', 'dog'\]"),
-        (np.arange(4), r"class_names\[0\] must be a string; got 0"),
-        (torch.arange(4), r"class_names\[0\] must be a string; got 0"),
+        (np.array([["cat", "dog"], ["owl", "fox"]]), "class_names must be a sequence of names.*got ndarray"),
+        (np.arange(4), "class_names must be a sequence of names.*got ndarray of int64"),
+        (torch.arange(4), "class_names must be a sequence of names.*got Tensor"),
         (Frame(["cat", None, "owl", "fox"]), r"class_names\[1\] must be a string; got None"),
         (
             np.ma.masked_array(["cat", "dog", "owl", "fox"], [0, 1, 0, 0]),
             r"class_names\[1\] must be a string; got None",
         ),
-        (np.str_("cat"), "class_names must be a sequence of names; got the single string 'cat'"),
+        (np.str_("cat"), "class_names must be a sequence of names; got the single string"),
         ({"cat", "dog", "owl", "fox"}, "class_names must be a sequence of names, in the order"),
         ((name for name in NAMES), "class_names must be a sequence of names, in the order"),
     ],

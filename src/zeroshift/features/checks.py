@@ -240,7 +240,7 @@ def _listed(names: Any) -> Any:
     """An array or series of text as a list; anything else unchanged."""
     if isinstance(names, type) or not (isinstance(names, np.ndarray) or callable(getattr(names, "to_numpy", None))):
         return names
-    array = np.asarray(names)
+    array = names if isinstance(names, np.ma.MaskedArray) else np.asarray(names)  # masked names are None
     return array.tolist() if array.ndim == 1 and array.dtype.kind in "UO" else names
 
 
