@@ -323,7 +323,7 @@ def _prepared(name: str) -> Any:
 
 @fuzzed(
     "arrays",
-    150,
+    100,
     name=method_names,
     call=st.sampled_from(["adapt", "predict", "adapt_scores", "predict_scores", "adapt_views"]),
     features=arrays((5, 4), (4,), (1, 4), (3, 2, 4)),

@@ -275,7 +275,7 @@ def snapshot(folder: Path) -> dict[str, Any]:
     return found
 
 
-@fuzzed("commands", 60, line=command_lines())
+@fuzzed("commands", 40, line=command_lines())
 def commands_end_with_a_result_or_an_error(line: tuple[str, tuple[tuple[str, str | None], ...]]) -> None:
     command, changes = line
     arguments = _arguments(command, changes)
@@ -351,7 +351,7 @@ INTERRUPTED = (
 
 @fuzzed(
     "commands",
-    6,
+    4,
     arguments=st.sampled_from(INTERRUPTED),
     place=st.floats(0, 1),
     number=st.sampled_from([signal.SIGINT, signal.SIGTERM, signal.SIGHUP]),

@@ -191,7 +191,7 @@ def _share(
 
 @fuzzed(
     "threads",
-    100,
+    80,
     name=method_names,
     seed=st.integers(0, 20),
     shared_by=st.lists(threads, min_size=2, max_size=4),
