@@ -208,7 +208,7 @@ def test_presets_are_applied_only_by_name(call, small_file, tmp_path):
         ([], "anchored_mixture_transductive"),
         (["--online"], "anchored_mixture_online"),
         (["--save-state", "state.safetensors"], "anchored_mixture_online"),
-        (["--transductive", "--save-state", "state.safetensors"], "anchored_mixture_transductive"),
+        (["--transductive"], "anchored_mixture_transductive"),
         (["--method", "adapt_online", "--online"], "adapt_online"),
     ],
 )
@@ -226,6 +226,33 @@ def test_the_table_names_method_prompt_and_logit_scale(call, small_file, tmp_pat
     assert "prompt vanilla" in lines
     assert "logit scale 20" in lines
     assert not any(line.startswith(("order", "warning")) for line in lines)
+
+
+def test_prototypes_without_a_prompt_mode_are_shown_without_one(call, small, tmp_path):
+    np.save(tmp_path / "x.npy", small.features)
+    np.save(tmp_path / "t.npy", small.prototypes_for())
+    done = call("adapt", tmp_path / "x.npy", "--prototypes", tmp_path / "t.npy", "--out", tmp_path / "p.csv")
+    assert done.exit_code == 0, done.stderr
+    starts = [line.split()[0] for line in done.stdout.splitlines()]
+    assert "logit" in starts
+    assert "prompt" not in starts
+
+
+def test_swapped_features_and_prototypes_are_a_warning(call, small, tmp_path):
+    np.save(tmp_path / "x.npy", small.features)
+    np.save(tmp_path / "t.npy", small.prototypes_for())
+    names = tmp_path / "names.txt"
+    names.write_text("".join(f"class {i}\n" for i in range(small.n_samples)))
+    out = ["--out", tmp_path / "p.csv", "--force"]
+    right = call("adapt", tmp_path / "x.npy", "--prototypes", tmp_path / "t.npy", *out)
+    swapped = call("adapt", tmp_path / "t.npy", "--prototypes", tmp_path / "x.npy", *out)
+    # As many names as prototypes: they are prototypes.
+    named = call("adapt", tmp_path / "t.npy", "--prototypes", tmp_path / "x.npy", "--class-names", names, *out)
+    assert [done.exit_code for done in (right, swapped, named)] == [0, 0, 0]
+    assert f"more prototypes ({small.n_samples:,} in {tmp_path / 'x.npy'}) than samples" in " ".join(
+        swapped.stderr.split()
+    )
+    assert "swapped" not in right.stderr + named.stderr
 
 
 def test_an_assumed_logit_scale_is_reported(call, small, tmp_path):

@@ -55,6 +55,15 @@ def test_a_bad_parameter(error_message, settings, message):
     [
         (["--method", "adapt_onlin"], "Did you mean 'adapt_online'?"),
         (["--method", "adapt_released_online"], "needs scale"),
+        (
+            ["--method", "transclip", "--save-state", "state.safetensors"],
+            "--save-state: transclip learns from each set separately and cannot resume from a state. "
+            "Fix: leave out --save-state, or choose an online method.",
+        ),
+        (
+            ["--transductive", "--save-state", "state.safetensors"],
+            "--transductive and --save-state contradict each other",
+        ),
         (["--prompt", "ensembl"], "Did you mean 'ensemble'?"),
         (
             ["--prototypes", "t.npy"],

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from zeroshift import FeatureSet, OnlineAnchoredMixture
+from zeroshift import FeatureSet, OnlineAnchoredMixture, TransductiveADAPT
 from zeroshift.tensor_files import write_tensors
 
 
@@ -115,9 +115,9 @@ def test_other_prototypes_warn_and_other_classes_are_an_error(call, small, halve
     assert "6 classes" in failed.stderr
 
 
-def test_transductive_methods_have_no_state_to_resume(call, halves, tmp_path):
+def test_transductive_methods_have_no_state_to_resume(call, small, halves, tmp_path):
     state = tmp_path / "state.safetensors"
-    call("adapt", halves[0], "-m", "adapt_transductive", "-o", tmp_path / "1.npz", "--save-state", state)
+    TransductiveADAPT(small.prototypes_for()).save(state)
     failed = call("adapt", halves[1], "-o", tmp_path / "2.npz", "--state-in", state)
     assert failed.exit_code == 2
     assert "learns from each set separately" in failed.stderr

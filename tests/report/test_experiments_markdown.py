@@ -13,7 +13,7 @@ from report.chapters import GAINS, INTERVALS, ODD, PRINTED, example_chapters, ex
 from zeroshift.experiments import Chapter
 from zeroshift.experiments._shared.findings import Column, Remark, Row, Table
 from zeroshift.report.experiments.alt_text import alt_text
-from zeroshift.report.experiments.headlines import chapter_title
+from zeroshift.report.experiments.headlines import chapter_heading
 from zeroshift.report.experiments.markdown import MARK, chapters_markdown, check_markdown, write_markdown
 from zeroshift.report.experiments.tables import formatted_table
 from zeroshift.report.formatting import one_line
@@ -81,7 +81,7 @@ def test_text_around_the_tables():
     reader = read(document())
     assert reader.pieces[0] == "Experiments"
     for piece in (
-        chapter_title(example_chapters()[0]),
+        chapter_heading(example_chapters()[0]),
         "What is to be known of every-kind? Table 5 of the paper.",
         f"A note on {ODD}.",
         "Data. Ours ran on other data than the paper's.",

@@ -40,6 +40,13 @@ def test_everything_but_the_figures_is_printed():
     assert "\u202e" not in text
 
 
+def test_a_result_is_in_one_heading():
+    text = printed(WIDE, [Chapter(example_chapters()[0].experiment, (GAINS,))])
+    (result,) = re.findall(r": gain [^ ].* points", text)
+    assert text.count(result) == 1
+    assert result not in text.splitlines()[0]
+
+
 def test_the_table_of_the_paper_is_shown_on_request():
     assert "65.04" not in printed(WIDE)
     assert "65.04" in printed(WIDE, paper=True)

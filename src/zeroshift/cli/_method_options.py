@@ -47,24 +47,38 @@ DEFAULT_METHODS = {"online": "anchored_mixture_online", "transductive": "anchore
 """More accurate than ADAPT on average, better calibrated, and safer with few images or few classes: docs/guide.md."""
 
 
+LEARNS_FROM_EACH = {"transductive": "set", "episodic": "image"}
+"""Protocols whose methods start again for each set or image, so that a command cannot resume them."""
+
+
 def choose_method(name: str | None, *, online: bool, transductive: bool, saves_state: bool = False) -> str:
     """The method of `--method`, `--online` and `--transductive`; an error if they disagree.
 
     By default it is the anchored mixture: transductive, or online if the state is saved, because a transductive method
-    cannot resume.
+    cannot resume. For the same reason `--save-state` is refused for methods that keep nothing for other samples.
 
     >>> choose_method(None, online=False, transductive=False), choose_method(None, online=True, transductive=False)
     ('anchored_mixture_transductive', 'anchored_mixture_online')
     """
     if online and transductive:
         raise ValueError("--online and --transductive contradict each other. Fix: give one.")
+    if transductive and saves_state:
+        raise ValueError(
+            "--transductive and --save-state contradict each other: a transductive method learns from each set "
+            "separately and cannot resume. Fix: leave out one of them."
+        )
     if name is None:
-        return DEFAULT_METHODS["online" if online or (saves_state and not transductive) else "transductive"]
+        return DEFAULT_METHODS["online" if online or saves_state else "transductive"]
     info, protocol = methods.get(name), "online" if online else "transductive"
     if (online or transductive) and info.protocol != protocol:
         raise ValueError(
             f"--{protocol} and --method {name} contradict each other: {name} is {info.protocol}. "
             f"Fix: leave out --{protocol}."
+        )
+    if saves_state and info.protocol in LEARNS_FROM_EACH:
+        raise ValueError(
+            f"--save-state: {name} learns from each {LEARNS_FROM_EACH[info.protocol]} separately and cannot resume "
+            "from a state. Fix: leave out --save-state, or choose an online method."
         )
     return name
 
@@ -168,11 +182,10 @@ class MethodOptions:
         info = methods.get(saved)
         if name is not None and name != info.name:
             raise ValueError(f"{state} holds the state of {info.name}, not of {name}. Fix: leave out --method.")
-        if info.protocol in ("transductive", "episodic"):
-            unit = "set" if info.protocol == "transductive" else "image"
+        if info.protocol in LEARNS_FROM_EACH:
             raise ValueError(
-                f"{info.name} learns from each {unit} separately and cannot resume from a state. "
-                "Fix: leave out --state-in."
+                f"{info.name} learns from each {LEARNS_FROM_EACH[info.protocol]} separately and cannot resume from a "
+                "state. Fix: leave out --state-in."
             )
         parameters = _parse_parameters(info, settings, logit_scale, hints)
         # It would change the zero-shot column and leave the method as it was.

@@ -12,6 +12,7 @@ import numpy as np
 
 from zeroshift.cli._method_options import DEFAULT_METHODS, same_prototypes
 from zeroshift.evaluate import Comparison
+from zeroshift.features.checks import UNNAMED_PROMPT
 from zeroshift.method import Method
 from zeroshift.report.comparisons import comparison_record
 from zeroshift.report.formatting import counted, method_label, percent, points
@@ -87,17 +88,18 @@ class PredictionSummary:
         }
 
     def classifier_entries(self) -> dict[str, str]:
-        """Method, prompt and logit scale."""
+        """Method, logit scale and, where it is known, the prompt."""
         name = self.method.name
         label = method_label(name)
         if self.own_prompt is not None:
             prompt = f'"{self.own_prompt}", the method\'s own'
         else:
             prompt = self.used_prompt or "none of the set's; the prototypes are those of the saved state"
+        known = {} if prompt == UNNAMED_PROMPT else {"prompt": prompt}
         assumed = " (assumed, because none is stored or given; --logit-scale sets it)" if self.scale_assumed else ""
         return {
             "method": name if label == name else f"{label} ({name})",
-            "prompt": prompt,
+            **known,
             "logit scale": f"{self.logit_scale:g}{assumed}",
         }
 

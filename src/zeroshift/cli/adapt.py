@@ -103,7 +103,7 @@ def adapt(
     dtype: options.Dtype = "auto",
     state_in: Annotated[Path | None, typer.Option(help="Resume from this state.", rich_help_panel=STATE_PANEL)] = None,
     save_state: Annotated[
-        Path | None, typer.Option(help="Save the final state here.", rich_help_panel=STATE_PANEL)
+        Path | None, typer.Option(help="Save the state of an online method here.", rich_help_panel=STATE_PANEL)
     ] = None,
     raw_csv: options.RawCsv = False,
     force: options.Force = False,
@@ -154,6 +154,11 @@ def adapt(
     # The labels of bundled packs were checked when the packs were made; a hint that they may be wrong would mislead.
     for hint in [] if is_pack(features) else loaded.hints(prompt):
         print_warning(f"{features}: {hint}")
+    if state_in is None and prototypes is not None and class_names is None and loaded.n_classes > loaded.n_samples:
+        print_warning(
+            f"there are more prototypes ({loaded.n_classes:,} in {prototypes}) than samples ({loaded.n_samples:,} in "
+            f"{features}): check that the two files are not swapped"
+        )
     with progress_bar(made.name, loaded.n_samples, quiet=quiet, counted=made.protocol != "transductive") as advance:
 
         def on_step(running: Method, step: StreamStep) -> None:

@@ -24,6 +24,7 @@ from zeroshift.arrays import (
 from zeroshift.parsers import parse_json
 
 __all__ = [
+    "UNNAMED_PROMPT",
     "blocks",
     "check_view_zero",
     "normalize_fields",
@@ -37,6 +38,9 @@ __all__ = [
     "validate_sample_names",
     "validate_views",
 ]
+
+UNNAMED_PROMPT = "default"
+"""The prompt mode of prototypes that were given without one."""
 
 BLOCK_ENTRIES = 2**22
 """Numbers processed at a time (16 MiB of float32), so that a set larger than memory can be validated and scored."""
@@ -121,7 +125,7 @@ def validate_features(given: Array, n_classes: int, dimension: int) -> np.ndarra
 
 def validate_prototypes(prototypes: Array | Mapping[str, Array]) -> dict[str, np.ndarray]:
     """Copies of the (K, d) matrices, all of one shape, by prompt mode in the order of the names."""
-    by_mode = dict(prototypes) if isinstance(prototypes, Mapping) else {"default": prototypes}
+    by_mode = dict(prototypes) if isinstance(prototypes, Mapping) else {UNNAMED_PROMPT: prototypes}
     if not by_mode:
         raise ValueError("prototypes is an empty mapping; at least one prompt mode is needed.")
     if not all(isinstance(mode, str) and mode for mode in by_mode):

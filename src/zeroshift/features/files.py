@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from zeroshift.features.checks import UNNAMED_PROMPT
 from zeroshift.files import FileFormatError, checked_path
 from zeroshift.parameters import Number
 from zeroshift.parsers import check_regular_file, parse_json, read_npy, read_npz, read_text
@@ -109,11 +110,11 @@ def _fields_from_arrays(path: Path, arrays: Mapping[str, np.ndarray], keys: Sequ
         key.removeprefix("prototypes_"): array for key, array in arrays.items() if key.startswith("prototypes_")
     }
     if "prototypes" in arrays:
-        if "default" in prototypes:
+        if UNNAMED_PROMPT in prototypes:
             raise FileFormatError(
                 f"{path} has both prototypes and prototypes_default, which mean the same. Fix: keep one."
             )
-        prototypes["default"] = arrays["prototypes"]
+        prototypes[UNNAMED_PROMPT] = arrays["prototypes"]
     present = ", ".join(keys) or "nothing"
     if not prototypes:
         raise FileFormatError(

@@ -24,7 +24,7 @@ from zeroshift.experiments._shared.findings import (
 )
 from zeroshift.report.formatting import counted, format_number, join_words, one_line
 
-__all__ = ["chapter_title", "count_claims", "finding_title", "page_title"]
+__all__ = ["chapter_heading", "chapter_title", "count_claims", "finding_title", "page_title"]
 
 MAX_NAMED = 4
 """Lines, bars or panels that a title names one by one; of more, it states the range."""
@@ -56,8 +56,17 @@ def chapter_title(chapter: Chapter) -> str:
     title = one_line(chapter.experiment.title)
     # Calibration is what a reliability diagram is about; its table starts with accuracy.
     findings = sorted(chapter.findings, key=lambda finding: not isinstance(finding, Reliability))
-    result = _claims_text([chapter]) or next(filter(None, map(_result, findings)), "")
-    return f"{title}{' ' if title.endswith('?') else ': '}{one_line(result)}" if result else title
+    result = "" if _claims_text([chapter]) else next(filter(None, map(_result, findings)), "")
+    heading = chapter_heading(chapter)
+    return f"{heading}{' ' if title.endswith('?') else ': '}{one_line(result)}" if result else heading
+
+
+def chapter_heading(chapter: Chapter) -> str:
+    """The experiment, and how many claims of the paper it confirms; for text, where the titles of its tables follow
+    with their results."""
+    title = one_line(chapter.experiment.title)
+    claims = _claims_text([chapter])
+    return f"{title}{' ' if title.endswith('?') else ': '}{claims}" if claims else title
 
 
 def page_title(chapters: Sequence[Chapter], n_sets: int) -> str:

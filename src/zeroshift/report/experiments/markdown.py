@@ -14,7 +14,7 @@ from zeroshift.experiments import Chapter, Suite
 from zeroshift.experiments._shared.findings import Finding, Remark, Table
 from zeroshift.files import atomic_path, check_writable
 from zeroshift.report.experiments.alt_text import alt_text
-from zeroshift.report.experiments.headlines import chapter_title, finding_title
+from zeroshift.report.experiments.headlines import chapter_heading, finding_title
 from zeroshift.report.experiments.tables import finding_name, formatted_table, sets_table
 from zeroshift.report.formatting import format_number, one_line
 from zeroshift.report.tables import MARKDOWN_SPECIAL, escape_markdown
@@ -57,7 +57,7 @@ def _chapter(chapter: Chapter, figures: Figures) -> Iterator[str]:
     experiment = chapter.experiment
     # Renderers make different anchors from a title; the experiment's name is always the same.
     yield f'<a id="{experiment.name}"></a>'
-    yield f"## {escape_markdown(chapter_title(chapter))}"
+    yield f"## {escape_markdown(chapter_heading(chapter))}"
     where = f" {escape_markdown(experiment.where)} of the paper." if experiment.where else ""
     yield f"*{escape_markdown(experiment.question)}*{where}"
     for finding in chapter.findings:

@@ -32,7 +32,7 @@ from zeroshift.experiments._shared.findings import (
 )
 from zeroshift.experiments._shared.suite import TASKS
 from zeroshift.files import atomic_path
-from zeroshift.report.experiments.headlines import chapter_title, finding_title
+from zeroshift.report.experiments.headlines import chapter_heading, finding_title
 from zeroshift.report.formatting import DECIMALS, format_number, one_line, without_backticks
 from zeroshift.report.tables import ReportCell, ReportColumn, ReportRow, ReportTable, write_csv_lines
 
@@ -206,7 +206,7 @@ def print_chapters(console: Console, chapters: Sequence[Chapter], *, width: int,
     for chapter in chapters:
         experiment = chapter.experiment
         where = f" ({one_line(experiment.where)} of the paper)" if experiment.where else ""
-        console.print(Text.assemble((chapter_title(chapter), "bold"), (where, "dim")), width=width)
+        console.print(Text.assemble((chapter_heading(chapter), "bold"), (where, "dim")), width=width)
         paragraph(Text(one_line(experiment.question), style="italic"))
         figures = []
         for finding in chapter.findings:
