@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 import torch
 
-from zeroshift import FeatureSet, OnlineADAPT, ZeroShot, normalize
+from zeroshift import FeatureSet, OnlineADAPT, TransductiveAnchoredMixture, ZeroShot, normalize
 from zeroshift.arrays import check_labels
 from zeroshift.evaluate.metrics.functions import accuracy, brier_score
 from zeroshift.evaluate.stream_loop import run_stream
@@ -105,6 +105,15 @@ class TestFrames:
         run = run_stream(OnlineADAPT(PROTOTYPES, logit_scale=20.0), frame(FEATURES))
         np.testing.assert_allclose(run.probabilities, EXPECTED, atol=1e-12)
 
+    def test_calls_of_the_mixture(self, frame, series):
+        method = TransductiveAnchoredMixture(PROTOTYPES, logit_scale=20.0)
+        expected = method.adapt(FEATURES)
+        np.testing.assert_allclose(method.reject_scores(frame(FEATURES)), method.reject_scores(FEATURES), atol=1e-12)
+        assert method.reject_scores(series(FEATURES[0])).shape == ()
+        assert method.survey(frame(FEATURES)).n_seen == 30
+        answers = method.adapt_shards([frame(FEATURES[:10]), frame(FEATURES[10:])])
+        np.testing.assert_allclose(np.concatenate(answers), expected, atol=1e-9)
+
     def test_a_table_with_text_or_integers_is_refused(self, frame, series):
         method = ZeroShot(PROTOTYPES)
         with pytest.raises(TypeError, match=r"features must hold floating-point numbers .*; got object"):
@@ -121,6 +130,17 @@ class TestFrames:
     def test_labels_of_one_column_name_the_fix(self, frame, series):
         with pytest.raises(ValueError, match=r"labels must have one entry per row, shape \(30,\).*iloc\[:, 0\]"):
             FeatureSet(FEATURES, prototypes=PROTOTYPES, labels=frame(LABELS[:, None]))
+
+
+def test_shards_may_be_any_iterable_of_matrices():
+    method = TransductiveAnchoredMixture(PROTOTYPES, logit_scale=20.0)
+    expected = method.adapt(FEATURES)
+    for shards in (FEATURES.reshape(3, 10, 8), iter([FEATURES[:10], FEATURES[10:]])):
+        np.testing.assert_allclose(np.concatenate(method.adapt_shards(shards)), expected, atol=1e-9)
+    with pytest.raises(TypeError, match=r"shards must be a list of arrays of features; got int"):
+        method.adapt_shards(3)
+    with pytest.raises(ValueError, match=r"shards\[0\] must have two dimensions"):
+        method.adapt_shards(FEATURES)
 
 
 def test_a_frame_whose_conversion_fails_is_refused():

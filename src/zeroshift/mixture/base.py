@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend, Rows, check_matrix, checked_labelled, is_array, is_double
+from zeroshift.arrays import Array, Backend, Rows, as_floats, check_matrix, checked_labelled, is_double
 from zeroshift.method import ViewMethod
 from zeroshift.mixture.statistics import Mixture, MixtureConstants, estimate
 from zeroshift.mixture.sums import Sums
@@ -149,9 +149,10 @@ class AnchoredMixture(ViewMethod):
         by itself says little, because features differ in their distance to everything: the distance to the mean of all
         samples is subtracted.
         """
-        single = is_array(features) and len(features.shape) == 1
+        features = as_floats("features", features)
+        single = len(features.shape) == 1
         matrix = features[None, :] if single else features
-        check_matrix("features", matrix, columns=self.dimension)
+        check_matrix("features", matrix, columns=self.dimension, classes=self.n_classes)
         scores = self._turns.run(False, self._reject_scores, matrix)
         return scores[0] if single else scores
 

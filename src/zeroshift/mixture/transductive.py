@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 
 from zeroshift.arrays import Array, Backend, Rows, check_matrix
@@ -100,7 +100,10 @@ class TransductiveAnchoredMixture(AnchoredMixture):
         The surveys of all parts, merged, are the statistics of the next round; `adapt` does this `rounds` times,
         starting from a method that has learned nothing.
         """
-        check_matrix("features", features, columns=self.dimension)
+        features = check_matrix("features", features, columns=self.dimension, classes=self.n_classes)
+        return self._turns.run(False, self._survey, features)
+
+    def _survey(self, features: Array) -> TransductiveAnchoredMixture:
         self._check_usable()
         backend = Backend.of(self.prototypes)
         rows = Rows(features, backend, backend.xp.float64)
@@ -110,11 +113,17 @@ class TransductiveAnchoredMixture(AnchoredMixture):
             part._derive()
         return part
 
-    def adapt_shards(self, shards: Sequence[Array]) -> list[Array]:
+    def adapt_shards(self, shards: Iterable[Array]) -> list[Array]:
         """`adapt` for a set that is stored in several arrays: the answers for each, as if they were one."""
-        if not shards:
+        if not isinstance(shards, Iterable):
+            raise TypeError(f"shards must be a list of arrays of features; got {type(shards).__name__}. Fix: [shards].")
+        checked = [
+            check_matrix(f"shards[{i}]", shard, columns=self.dimension, classes=self.n_classes)
+            for i, shard in enumerate(shards)
+        ]
+        if not checked:
             raise ValueError("shards is empty; at least one array of features is needed.")
-        return self._turns.run(True, self._adapt_shards, shards)
+        return self._turns.run(True, self._adapt_shards, checked)
 
     def _adapt_shards(self, shards: Sequence[Array]) -> list[Array]:
         self._check_usable()
