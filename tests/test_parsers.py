@@ -7,6 +7,7 @@ import json
 import os
 import random
 import sys
+import threading
 import zipfile
 
 import numpy as np
@@ -71,6 +72,31 @@ def test_text_is_bounded_and_special_files_are_refused(tmp_path):
         for special in ("/dev/zero", tmp_path / "pipe"):
             with pytest.raises(FileFormatError, match=rf"{special} is a device, pipe or socket"):
                 read_text(special)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no named pipes")
+def test_pipes_are_read_where_they_are_allowed(tmp_path):
+    with pytest.raises(FileFormatError, match="/dev/zero is a device or socket"):
+        read_text("/dev/zero", pipes=True)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileFormatError, match="pipe that nothing was written to"):
+        read_text(tmp_path / "pipe", pipes=True)  # it does not wait for a writer
+    reading, writing = os.pipe()
+    writer = threading.Timer(0.1, lambda: (os.write(writing, b"cat\n"), os.write(writing, b"dog\n"), os.close(writing)))
+    writer.start()
+    assert read_text(f"/dev/fd/{reading}", pipes=True) == "cat\ndog\n"
+    writer.join()
+    os.close(reading)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no /dev/fd")
+def test_a_pipe_that_does_not_end_is_refused():
+    reading, writing = os.pipe()
+    os.write(writing, b"x" * 100)
+    with pytest.raises(FileFormatError, match="has more than 50 bytes"):
+        read_text(f"/dev/fd/{reading}", limit=50, pipes=True)
+    os.close(reading)
+    os.close(writing)
 
 
 def npy(array=None, *, header=None, version=b"\x01\x00", data=b""):

@@ -54,8 +54,11 @@ INFLATED_FACTOR = 16
 COPY_AGAIN = "Fix: it may be damaged; write or copy it again."
 
 
-def check_regular_file(path: str | os.PathLike[str]) -> os.stat_result:
-    """Refuse what is not a plain file: a folder, or a device or pipe, which may never end. Links are followed."""
+def check_regular_file(path: str | os.PathLike[str], *, pipes: bool = False) -> os.stat_result:
+    """Refuse what is not a plain file: a folder, or a device or pipe, which may never end. Links are followed.
+
+    With `pipes`, a pipe is accepted, such as that of a shell's `<(command)`.
+    """
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -64,16 +67,19 @@ def check_regular_file(path: str | os.PathLike[str]) -> os.stat_result:
         raise FileNotFoundError(f"no file at {str(path)!r} ({error}). Fix: check the path.") from None
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(f"{path} is a folder. Fix: pass a file in it.")
-    if not stat.S_ISREG(found.st_mode):
-        raise FileFormatError(f"{path} is a device, pipe or socket. Fix: pass a plain file.")
+    if not (stat.S_ISREG(found.st_mode) or (pipes and stat.S_ISFIFO(found.st_mode))):
+        kinds = "device or socket" if pipes else "device, pipe or socket"
+        raise FileFormatError(f"{path} is a {kinds}. Fix: pass a plain file.")
     return found
 
 
-def read_bytes(path: str | os.PathLike[str], limit: int = MAX_TEXT_BYTES) -> bytes:
-    """The content of a plain file of at most `limit` bytes."""
-    check_regular_file(path)
-    with open(path, "rb") as handle:
+def read_bytes(path: str | os.PathLike[str], limit: int = MAX_TEXT_BYTES, *, pipes: bool = False) -> bytes:
+    """The content of a plain file of at most `limit` bytes; with `pipes`, also of a pipe, until its end."""
+    is_pipe = stat.S_ISFIFO(check_regular_file(path, pipes=pipes).st_mode)
+    with open(path, "rb", opener=_open_without_waiting if is_pipe else None) as handle:
         content = handle.read(limit + 1)
+    if is_pipe and not content:
+        raise FileFormatError(f"{path} is a pipe that nothing was written to. Fix: pass a plain file.")
     if len(content) > limit:
         raise FileFormatError(
             f"{path} has more than {limit:,} bytes, too many for text. Fix: check that it is the right file."
@@ -81,10 +87,17 @@ def read_bytes(path: str | os.PathLike[str], limit: int = MAX_TEXT_BYTES) -> byt
     return content
 
 
-def read_text(path: str | os.PathLike[str], limit: int = MAX_TEXT_BYTES) -> str:
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Open a pipe, and do not wait for a program that opens its other end; reading then waits as usual."""
+    handle = os.open(path, flags | os.O_NONBLOCK)
+    os.set_blocking(handle, True)
+    return handle
+
+
+def read_text(path: str | os.PathLike[str], limit: int = MAX_TEXT_BYTES, *, pipes: bool = False) -> str:
     """The text of a UTF-8 file, with or without a byte order mark, which editors on Windows write."""
     try:
-        return read_bytes(path, limit).decode("utf-8-sig")
+        return read_bytes(path, limit, pipes=pipes).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise FileFormatError(f"{path} is not UTF-8 text ({error}). Fix: save it as UTF-8.") from error
 

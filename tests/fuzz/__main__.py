@@ -189,8 +189,9 @@ class Runner:
         self.logs = getattr(self, "logs", {})
         self.logs[worker] = tempfile.NamedTemporaryFile("w+", suffix=".log", delete=False)  # noqa: SIM115
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=self.logs[worker], text=True, start_new_session=True
-        )
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.logs[worker], text=True,
+            start_new_session=True,
+        )  # fmt: skip
         self.workers[worker] = process
         self.begun[worker] = (time.monotonic(), "", 0)
         threading.Thread(target=self.read, args=(worker, process), daemon=True).start()

@@ -205,4 +205,4 @@ def _read_extra_files(
 
 
 def _read_names(path: Path) -> list[str]:
-    return [line.strip() for line in read_text(path).rstrip().split("\n")]
+    return [line.strip() for line in read_text(path, pipes=True).rstrip().split("\n")]

@@ -34,7 +34,7 @@ def read_text(path: str | os.PathLike[str], what: str) -> str:
         raise FileNotFoundError(f"no file at {path}. Fix: check the path of the file of {what}.")
     if os.path.isdir(path):
         raise IsADirectoryError(f"{path} is a folder. Fix: pass the file of {what} in it.")
-    return parsers.read_text(path)
+    return parsers.read_text(path, pipes=True)
 
 
 def read_lines(path: str | os.PathLike[str], what: str) -> list[str]:
