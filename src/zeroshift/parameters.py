@@ -60,9 +60,8 @@ class Constraint(ABC):
         """`accept`, with a message that names the parameter, the value and the allowed values."""
         try:
             return self.accept(value)
-        except SizeError:
-            size = f"at most {LARGEST_SIZE:g} in size, and 0 or not closer to 0 than {SMALLEST_SIZE:g}"
-            raise ValueError(f"{name} must be {self.describe()}, {size}; got {value!r}.") from None
+        except SizeError as error:
+            raise ValueError(f"{name} must be {self.describe()}, and {error}; got {value!r}.") from None
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(f"{name} must be {self.describe()}; got {value!r}.") from None
@@ -109,8 +108,11 @@ class Number(Constraint):
             raise TypeError from None  # torch, about a tensor without data
         if not math.isfinite(number) or not self.low <= number <= self.high or (self.above and number == self.low):
             raise ValueError
-        if number != 0 and not SMALLEST_SIZE <= abs(number) <= LARGEST_SIZE:
-            raise SizeError
+        if abs(number) > LARGEST_SIZE:
+            raise SizeError(f"at most {LARGEST_SIZE:g}" if number > 0 else f"at least {-LARGEST_SIZE:g}")
+        if 0 < abs(number) < SMALLEST_SIZE:
+            zero = "" if self.above and self.low == 0 else "0 or "
+            raise SizeError(f"{zero}at least {SMALLEST_SIZE:g} in size")
         if not self.integer:
             return number
         if number != int(number):

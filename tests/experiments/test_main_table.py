@@ -135,7 +135,7 @@ def test_other_prompts_than_the_papers_are_reported(monkeypatch):
         (0.6, 0.7, "note", "the highest of the online methods is TDA with 70.0%; ADAPT has 60.0%. In the paper"),
         (0.70, 0.71, "note", "ADAPT (70.0%) and the best other online method, TDA (71.0%), are too close"),
         (0.71, 0.70, "note", "ADAPT (71.0%) and the best other online method, TDA (70.0%), are too close"),
-        (0.51, 0.7, "note", "too close to the zero-shot classifier (50.0%)"),
+        (0.51, 0.7, "note", "ADAPT is too close to zero-shot (50.0%)"),
         (0.4, 0.7, "warning", "below the zero-shot classifier"),
     ],
 )

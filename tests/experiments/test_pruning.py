@@ -74,7 +74,7 @@ def test_the_two_sets_of_the_papers_table_are_enough_for_it(monkeypatch):
     both = Suite.of({name: papers_set(name) for name in ("imagenet", "imagenet_a")})
     assert remarks(chapter_with(EXPERIMENT, both, lambda job: record(0.5)), "data") == []
     (message,) = remarks(chapter_with(EXPERIMENT, Suite(both.members[:1]), lambda job: record(0.5)), "data")
-    assert "not here: imagenet_a" in message
+    assert "missing here: imagenet_a" in message
 
 
 def test_the_papers_numbers_are_next_to_ours_on_its_own_sets(investigated, suite, chapter):
