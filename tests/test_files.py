@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from zeroshift import FeatureSet, ZeroShot, methods
+from zeroshift.encode.prompts.user_text import read_text
 from zeroshift.files import atomic_path
-from zeroshift.tensor_files import read_tensors, write_tensors
+from zeroshift.tensor_files import read_header, read_tensors, write_tensors
 
 ARRAYS = {"b": np.arange(6.0).reshape(2, 3), "a": np.array([1, 2])}
 HEADER = {"kind": "thing", "schema": 1, "note": "ä"}
@@ -66,6 +70,27 @@ def test_a_full_disk_is_an_oserror_that_names_the_file(tmp_path, monkeypatch):
     with pytest.raises(OSError, match=r"file cannot be written .*No space left.* Fix: check the space"):
         write_tensors(tmp_path / "file", ARRAYS, HEADER)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_temporary_file_that_cannot_be_deleted_does_not_hide_the_error(tmp_path, monkeypatch):
+    """In a folder that may not be entered, the error was about the temporary file."""
+
+    def refuse(path, missing_ok=False):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(OSError, match=r"new\.txt cannot be written \(No space left"), atomic_path(tmp_path / "new.txt"):
+        raise OSError(28, "No space left on device")
+
+
+def test_a_file_in_a_folder_that_may_not_be_entered_is_not_missing(tmp_path, monkeypatch):
+    def refuse(path, **options):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "stat", refuse)
+    for read in (lambda path: read_header(path, kind="state", schema=2), lambda path: read_text(path, "names")):
+        with pytest.raises(PermissionError, match=r"Permission denied.*x\.safetensors"):
+            read(str(tmp_path / "x.safetensors"))
 
 
 def test_a_folder_in_place_of_a_file_is_rejected(tmp_path):

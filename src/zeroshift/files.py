@@ -84,8 +84,9 @@ def _temporary_file(target: Path) -> Iterator[Path]:
     try:
         yield temporary
     finally:
-        temporary.unlink(missing_ok=True)
-        _TEMPORARY.discard(temporary)
+        with suppress(OSError):  # a folder that may not be entered: the error to report is that of the writer
+            temporary.unlink(missing_ok=True)
+            _TEMPORARY.discard(temporary)
 
 
 @atexit.register

@@ -109,9 +109,12 @@ def read_header(path: str | os.PathLike[str], *, kind: str, schema: int) -> dict
 def _open_safetensors(path: str | os.PathLike[str], kind: str) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"no file at {path}. Fix: check the path; a {kind} file is one .safetensors file.")
-    check_regular_file(path)
+    try:
+        check_regular_file(path)
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"no file at {path}. Fix: check the path; a {kind} file is one .safetensors file."
+        ) from None
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
     if length > MAX_HEADER_BYTES:

@@ -295,6 +295,17 @@ class TestTwoWriters:
             release_claims()
         assert list(tmp_path.iterdir()) == []
 
+    def test_long_names_are_claimed_one_by_one(self, tmp_path):
+        """Names that began with the same 80 characters had one lock, and of 250 bytes none: it was too long."""
+        names = ["x" * 90 + "1.csv", "x" * 90 + "2.csv", "\N{CAT}" * 62 + ".csv"]
+        try:
+            for name in names:
+                claim(tmp_path / name)
+            assert len(list(tmp_path.iterdir())) == 3
+        finally:
+            release_claims()
+        assert list(tmp_path.iterdir()) == []
+
     def test_claims_leave_no_folder_behind(self, tmp_path):
         claim(tmp_path / "a" / "b" / "report.html")
         claim(tmp_path / "a" / "b" / "report.html")

@@ -25,7 +25,7 @@ from zeroshift.features import FeatureSet
 from zeroshift.features.checks import normalize_fields
 from zeroshift.features.files import FileArgumentError
 from zeroshift.files import FileFormatError
-from zeroshift.parsers import read_npy, read_npz
+from zeroshift.parsers import check_regular_file, read_npy, read_npz
 from zeroshift.report.formatting import counted
 from zeroshift.suggest import did_you_mean
 
@@ -80,7 +80,13 @@ def load_features(source: str, *, normalize: bool, **parts: Any) -> FeatureSet:
 
 
 def _check_exists(source: str) -> None:
-    if os.path.exists(source):
+    try:
+        check_regular_file(source)
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError):
+        return  # a folder, for example: `FeatureSet.load` says what is wrong
+    else:
         return
     names = [info.name for info in bundled_packs.list()]
     if source in names:

@@ -3,6 +3,7 @@ name, nor be overwritten by another command that writes to the same file."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from collections.abc import Iterable
@@ -96,7 +97,7 @@ def _lock(output: Path, target: Path) -> _Claim:
     assert fcntl is not None
     created = tuple(folder for folder in target.parents if not folder.exists())
     target.parent.mkdir(parents=True, exist_ok=True)
-    lock = target.with_name(f".{target.name[:80]}.lock")
+    lock = target.with_name(_lock_name(target.name))
     while True:
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         try:
@@ -114,6 +115,17 @@ def _lock(output: Path, target: Path) -> _Claim:
                 break
         os.close(handle)  # the other command has ended meanwhile and deleted its lock
     return _Claim(lock, handle, created)
+
+
+LONGEST_IN_LOCK = 80
+"""Longer names are abbreviated in the name of the lock: it must not be too long where the name itself is not."""
+
+
+def _lock_name(name: str) -> str:
+    content = os.fsencode(name)
+    if len(content) > LONGEST_IN_LOCK:
+        name = f"{content[:LONGEST_IN_LOCK].decode('utf-8', 'ignore')}.{hashlib.sha256(content).hexdigest()[:16]}"
+    return f".{name}.lock"
 
 
 def release_claims() -> None:

@@ -30,11 +30,12 @@ __all__ = [
 
 def read_text(path: str | os.PathLike[str], what: str) -> str:
     """The text of a UTF-8 file; `what` is its expected content in errors, such as "templates"."""
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"no file at {path}. Fix: check the path of the file of {what}.")
-    if os.path.isdir(path):
-        raise IsADirectoryError(f"{path} is a folder. Fix: pass the file of {what} in it.")
-    return parsers.read_text(path, pipes=True)
+    try:
+        return parsers.read_text(path, pipes=True)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"no file at {path}. Fix: check the path of the file of {what}.") from None
+    except IsADirectoryError:
+        raise IsADirectoryError(f"{path} is a folder. Fix: pass the file of {what} in it.") from None
 
 
 def read_lines(path: str | os.PathLike[str], what: str) -> list[str]:
