@@ -24,7 +24,10 @@ def make_prompts(
 ) -> list[Prompts]:
     """One `Prompts` per mode; the user's own templates are one more mode."""
     if images.class_names is None:
-        raise ValueError(f"{images.name} does not say what its classes are. Fix: --classes cat,dog,horse.")
+        raise ValueError(
+            f"{images.name} does not say what its classes are. Fix: --classes cat,dog,horse, or a text file with one "
+            "name per line."
+        )
     names = split_modes(modes)
     chosen = [find_mode(name) for name in names]
     own = [Prompts.from_templates(read_templates(templates))] if templates is not None else []

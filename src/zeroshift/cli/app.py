@@ -24,7 +24,7 @@ COMMANDS = {
     "encoder passes.",
     "experiment": "Run experiments of the paper: each prints its table in the paper's layout; one HTML report contains "
     "them all.",
-    "results": "Merge, filter and summarize the records of runs.",
+    "results": "Merge, filter and summarise the records of runs.",
     "methods": "List the methods, or one with its parameters.",
     "encoders": "List the families of encoders, how their models are named, and what each needs.",
     "prompts": "List the prompt modes, or print every sentence that a mode makes of class names.",

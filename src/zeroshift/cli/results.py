@@ -156,7 +156,7 @@ def results(
     json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
     fields: Annotated[bool, typer.Option("--fields", help="List the fields of the records and exit.")] = False,
 ) -> None:
-    """Merge, filter and summarize the records of runs.
+    """Merge, filter and summarise the records of runs.
 
     Of several records of the same run the newest counts. Fields have their names from the records, with dots for nested
     ones: settings.alpha. Accuracies are fractions (0.5), gains are percentage points.
