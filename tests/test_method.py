@@ -277,6 +277,16 @@ def test_bad_input_is_not_a_failure():
     method.adapt(FEATURES)
 
 
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_every_protocol_of_pickle(protocol):
+    """Protocols 0 and 1 made an object that had no turns."""
+    features, prototypes, _ = make_problem(classes=4, dimension=8, samples=10)
+    method = TDA(prototypes)
+    method.adapt(features)
+    other = pickle.loads(pickle.dumps(method, protocol))
+    assert (other.adapt(features) == method.adapt(features)).all()
+
+
 def test_pickle_keeps_what_was_learned_and_read_only_parameters():
     method = learned(offsets=np.arange(6.0))
     for other in (pickle.loads(pickle.dumps(method)), copy.deepcopy(method), copy.copy(method)):

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Literal, dataclass_transform
 from zeroshift.suggest import did_you_mean
 
 __all__ = [
+    "LARGEST_SIZE",
     "REQUIRED",
     "Choice",
     "Constraint",

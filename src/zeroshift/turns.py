@@ -16,7 +16,7 @@ from _thread import LockType, allocate_lock, get_ident
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Self, TypeVar
+from typing import Any, Self, SupportsIndex, TypeVar
 
 __all__ = ["Shared", "Turns"]
 
@@ -140,3 +140,7 @@ class Shared:
         self = super().__new__(cls)
         self._turns = Turns()
         return self
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        # Protocols 0 and 1 of pickle would make the object without `__new__`.
+        return super().__reduce_ex__(max(2, int(protocol)))

@@ -20,7 +20,7 @@ from zeroshift.encode.prompts import Prompts
 from zeroshift.encode.registry import DEFAULT_ENCODER, load
 from zeroshift.encode.views import Views as ViewMaker
 from zeroshift.evaluate.encoder_ref import EncoderRef
-from zeroshift.parameters import Choice
+from zeroshift.parameters import LARGEST_SIZE, Choice
 
 __all__ = [
     "MOST_PROCESSES",
@@ -69,7 +69,7 @@ AUTO = "auto"
 MOST_PROCESSES = 256
 MOST_IMAGES = 65_536
 MOST_VIEWS = 4096
-MOST_SEED = 2**63 - 1
+MOST_SEED = int(LARGEST_SIZE)
 """Largest values of options: a number with too many zeros is refused, and not tried."""
 
 EncoderChoice = Annotated[
