@@ -10,7 +10,7 @@ import pytest
 
 from zeroshift import FeatureSet, ZeroShot, methods
 from zeroshift.encode.prompts.user_text import read_text
-from zeroshift.files import atomic_path
+from zeroshift.files import atomic_path, check_writable
 from zeroshift.tensor_files import read_header, read_tensors, write_tensors
 
 ARRAYS = {"b": np.arange(6.0).reshape(2, 3), "a": np.array([1, 2])}
@@ -81,6 +81,18 @@ def test_a_temporary_file_that_cannot_be_deleted_does_not_hide_the_error(tmp_pat
     monkeypatch.setattr(Path, "unlink", refuse)
     with pytest.raises(OSError, match=r"new\.txt cannot be written \(No space left"), atomic_path(tmp_path / "new.txt"):
         raise OSError(28, "No space left on device")
+
+
+def test_a_read_only_file_is_refused_before_anything_is_computed(tmp_path, monkeypatch):
+    """It was refused after the computation, with advice about the disk and the folder."""
+    path = tmp_path / "old.txt"
+    path.write_text("old")
+    path.chmod(0o444)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write to it
+    for call in (check_writable, lambda path: atomic_path(path).__enter__()):
+        with pytest.raises(PermissionError, match=r"old\.txt is read-only\. Fix: make it writable"):
+            call(path)
+    assert [one.name for one in tmp_path.iterdir()] == ["old.txt"]
 
 
 def test_a_file_in_a_folder_that_may_not_be_entered_is_not_missing(tmp_path, monkeypatch):

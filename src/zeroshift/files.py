@@ -28,14 +28,14 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         with open(temporary, "xb") as handle:
             mode = target.stat().st_mode if os.path.exists(target) else os.fstat(handle.fileno()).st_mode
         yield temporary
-        temporary.chmod(mode & 0o7777)
         with open(temporary, "rb+") as handle:
             os.fsync(handle.fileno())
+        temporary.chmod(mode & 0o7777)
         os.replace(temporary, target)
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raise the error that `atomic_path` would raise: a read-only folder, a name too long, a folder, a device."""
+    """Raise the error that `atomic_path` would raise: a read-only file or folder, a name too long, a device."""
     target = output_target(path)
     with _temporary_file(target) as temporary, _errors_name(path, target, temporary), open(temporary, "xb"):
         pass
@@ -60,6 +60,8 @@ def output_target(path: str | os.PathLike[str]) -> Path:
         raise FileExistsError(
             f"{path} is a device, pipe or socket, which cannot be replaced by a file. Fix: write to a file."
         )
+    if os.path.exists(target) and not os.access(target, os.W_OK):
+        raise PermissionError(f"{path} is read-only. Fix: make it writable, or write to another file.")
     if not os.path.isdir(target.parent):
         raise FileNotFoundError(
             f"the folder {target.parent} does not exist, so {target.name} cannot be written. Fix: create it first."
