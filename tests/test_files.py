@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zeroshift import FeatureSet, ZeroShot, methods
+from zeroshift import FeatureSet, ZeroShot, files, methods
 from zeroshift.encode.prompts.user_text import read_text
 from zeroshift.files import atomic_path, check_writable
 from zeroshift.tensor_files import read_header, read_tensors, write_tensors
@@ -81,6 +81,19 @@ def test_a_temporary_file_that_cannot_be_deleted_does_not_hide_the_error(tmp_pat
     monkeypatch.setattr(Path, "unlink", refuse)
     with pytest.raises(OSError, match=r"new\.txt cannot be written \(No space left"), atomic_path(tmp_path / "new.txt"):
         raise OSError(28, "No space left on device")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_process_does_not_delete_what_its_parent_is_writing(tmp_path):
+    with atomic_path(tmp_path / "new.txt") as temporary:
+        child = os.fork()
+        if child == 0:
+            files._delete_temporary_files()  # as at its exit
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert temporary.exists()
+        temporary.write_text("new")
+    assert (tmp_path / "new.txt").read_text() == "new"
 
 
 def test_a_read_only_file_is_refused_before_anything_is_computed(tmp_path, monkeypatch):

@@ -150,7 +150,7 @@ HOSTILE = {
     "unknown type": (npy(header=HUGE.replace("<f8", "<f999999") % 0), "header is damaged"),
     "number as type": (npy(header=HUGE.replace("'<f8'", "8") % 0), "header is damaged"),
     "empty type": (npy(header=HUGE.replace("<f8", "<U0") % 10**12), "header is damaged"),
-    "fields": (npy(np.zeros(3, dtype=[("a", "f8")])), "header is damaged"),
+    "fields": (npy(np.zeros(3, dtype=[("a", "f8")])), "is a structured array with the fields 'a'"),
     "objects": (npy(np.array([{}], dtype=object)), "is an object array"),
     "long header": (npy(header=" " * 20_000, version=b"\x02\x00"), "too long"),
     "header of 4 GiB": (b"\x93NUMPY\x02\x00\xff\xff\xff\xff{", "too long"),

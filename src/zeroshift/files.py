@@ -99,6 +99,10 @@ def _delete_temporary_files() -> None:
             temporary.unlink(missing_ok=True)
 
 
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_TEMPORARY.clear)  # another thread of the parent may be writing them
+
+
 @contextmanager
 def _errors_name(path: str | os.PathLike[str], target: Path, temporary: Path) -> Iterator[None]:
     """Errors of the file system about the temporary file, or about no file, are about `path`."""

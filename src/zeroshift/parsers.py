@@ -299,7 +299,7 @@ def _parse_array_header(text: str, source: object) -> _ArrayHeader:
         if not isinstance(shape, tuple) or not all(type(n) is int and 0 <= n < 2**63 for n in shape) or len(shape) > 32:
             raise ValueError(f"shape {shape!r}")
         dtype = np.lib.format.descr_to_dtype(fields["descr"])
-        if not dtype.itemsize or dtype.names is not None or dtype.subdtype is not None:
+        if not dtype.itemsize or dtype.subdtype is not None:
             raise ValueError(f"type {dtype}")
     except Exception as error:  # whatever Python and NumPy raise for such a text
         raise FileFormatError(f"{source} cannot be read: its header is damaged ({error}). {COPY_AGAIN}") from error
@@ -307,5 +307,10 @@ def _parse_array_header(text: str, source: object) -> _ArrayHeader:
         raise FileFormatError(
             f"{source} is an object array, which is not read because reading one can run code. "
             "Fix: save numbers as numpy.asarray(x, dtype='float32') and names as numpy.array(names, dtype=str)."
+        )
+    if dtype.names is not None:
+        raise FileFormatError(
+            f"{source} is a structured array with the fields {', '.join(map(repr, dtype.names))}, which is not read. "
+            "Fix: save numpy.lib.recfunctions.structured_to_unstructured(x), if every field is a number."
         )
     return _ArrayHeader(shape, fortran, dtype)
