@@ -307,7 +307,8 @@ def _check(done: Done, arguments: list[str], before: dict[str, Any], after: dict
     if done.exit_code == 2 and arguments:
         assert "rror" in done.stderr, f"no error message: {done.stderr!r}"
     new = set(after) - set(before) - set(arguments)
-    left = [path for path in new if any(part.startswith(".") for part in Path(path).parts)]
+    named = {part for argument in arguments for part in Path(argument).parts}
+    left = [path for path in new if any(part.startswith(".") and part not in named for part in Path(path).parts)]
     assert not left, f"leaves {left}"
     if not {"--force", "--again"} & set(arguments):
         replaced = {value for name, value in itertools.pairwise(arguments) if name in ("--save-state", "--markdown")}

@@ -30,6 +30,7 @@ from zeroshift.data.readers.table import read_table
 from zeroshift.encode.extraction.store import DamagedPartError, FeatureStore, content_digest
 from zeroshift.encode.prompts.user_text import parse_class_names, read_descriptions
 from zeroshift.evaluate import Ledger, MethodSpec, Trial
+from zeroshift.evaluate.ledger import is_unverified, read_record
 from zeroshift.evaluate.results import collect
 from zeroshift.files import FileFormatError
 from zeroshift.testing import Case
@@ -497,7 +498,9 @@ def _check_record(content: bytes, *, same: bool) -> None:
         except Exception as error:
             assert_our_error(error, str(path), kinds=(FileFormatError,))
         else:
-            assert record is not None or ledger.damaged, "a record is ignored without a note"
+            # A record of an earlier version has no checksum: its job runs again.
+            noted = ledger.damaged or is_unverified(read_record(path))
+            assert record is not None or noted, "a record is ignored without a note"
             assert not same or record is None or record == written, "a damaged record is read as another one"
         found = collect([folder])
         assert len(found.rows) + len(found.damaged) + len(found.newer) == 1, f"not counted: {found}"
