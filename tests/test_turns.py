@@ -265,6 +265,10 @@ def test_no_call_sees_part_of_another(tmp_path):
         begun, finished = method.counts
         assert begun == finished
 
+    def read_samples():
+        assert method.n_seen % 20 == 0  # after whole calls
+        assert int(repr(method).partition("n_seen=")[2].strip(")")) % 20 == 0
+
     def save():
         path = tmp_path / "state.safetensors"
         method.save(path)
@@ -276,6 +280,7 @@ def test_no_call_sees_part_of_another(tmp_path):
         lambda: check(copy.copy(method)),
         lambda: check(pickle.loads(pickle.dumps(method))),
         read_counts,
+        read_samples,
         save,
     ]
     threads = [start(use, call) for call in calls]

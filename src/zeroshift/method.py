@@ -41,6 +41,12 @@ WORK_NUMBERS = 4_000_000
 LARGE = 1000
 """Parameters above this are named when there is not enough memory."""
 
+TOO_LARGE = (
+    "array is too big", "Maximum allowed dimension", "too large to convert", "can't allocate memory", "out of memory",
+    "Storage size calculation overflowed",
+)  # fmt: skip
+"""What NumPy, Python and torch say about arrays that no memory holds, in errors other than a MemoryError."""
+
 T = TypeVar("T")
 
 _REGISTERED: dict[str, type[Method]] = {}
@@ -133,7 +139,9 @@ class Method(Shared, Declared, ABC):
         self._fixed = self.parameter_names()
         try:
             self.reset()
-        except MemoryError as error:
+        except (MemoryError, OverflowError, ValueError, RuntimeError) as error:
+            if not isinstance(error, MemoryError) and not any(words in str(error) for words in TOO_LARGE):
+                raise
             sizes = [f"{name}={value}" for name, value in values.items() if isinstance(value, int) and value > LARGE]
             raise MemoryError(
                 f"{type(self).__name__} with {', '.join(sizes) or 'these prototypes'} needs more memory than there is "
@@ -221,7 +229,7 @@ class Method(Shared, Declared, ABC):
 
     def _reset(self) -> None:
         self._failure: str | None = "a reset was interrupted"  # unless it reaches its end
-        self.n_seen: int = 0
+        self._n_seen: int = 0
         with Backend.of(self.prototypes).computing():
             self._prepare()
             for name, declared in self.declared_states.items():
@@ -362,6 +370,15 @@ class Method(Shared, Declared, ABC):
         """The prototypes in float64, the precision that features have in `learn` and `score`."""
         backend = Backend.of(self.prototypes)
         return backend.asarray(self.prototypes, backend.xp.float64)
+
+    @property
+    def n_seen(self) -> int:
+        """Number of samples seen since the last reset; like every call that reads, after whole calls."""
+        return self._turns.run(False, getattr, self, "_n_seen")
+
+    @n_seen.setter
+    def n_seen(self, samples: int) -> None:
+        self._n_seen = samples
 
     @property
     def n_classes(self) -> int:
@@ -517,7 +534,7 @@ class _Learning:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            self._method.n_seen = self.samples if self._replace else self._method.n_seen + self.samples
+            self._method._n_seen = self.samples if self._replace else self._method._n_seen + self.samples
         else:
             self._method._failure = f"{kind.__name__}: {error}"
         resume()
