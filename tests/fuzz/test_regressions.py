@@ -2,9 +2,10 @@
 
 import pytest
 
-from fuzz.arrays import Array, feature_sets_are_valid_or_refused
+from fuzz.arrays import Array, array_parameters_are_computed_with_or_refused, feature_sets_are_valid_or_refused
 from fuzz.cases import Stream
-from fuzz.files import Edit, bombs_take_little_memory, forged_states_are_refused_or_work
+from fuzz.commands import commands_end_with_a_result_or_an_error
+from fuzz.files import Damage, Edit, bombs_take_little_memory, forged_states_are_refused_or_work
 from fuzz.parameters import parameters_work_or_are_refused
 
 
@@ -14,13 +15,39 @@ from fuzz.parameters import parameters_work_or_are_refused
         ("class_names", Array((3,), "torch", "float64", "meta")),
         ("sample_names", Array((5,), "torch", "float64", "sparse")),
         ("sample_names", Array((5,), "object", "float64", "type")),
+        ("class_names", Array((0, 0), "object", "float64", "memoryview")),
+        ("sample_names", Array((5, 0), "object", "float64", "memoryview")),
         ("logit_scale", Array((), "torch", "float64", "meta")),
         ("features", Array((5, 4), "numpy", ">f8")),
     ],
 )
 def test_values_of_other_types_are_refused_by_name(field, value):
-    """torch's own error came out."""
+    """The error of torch, or of Python, came out."""
     feature_sets_are_valid_or_refused((field, value))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", ["nested", "meta", "sparse"])
+def test_prompts_must_be_dense_tensors(layout):
+    """torch's own error came out when the shape was read."""
+    array_parameters_are_computed_with_or_refused(("awt", "prompts"), Array((6, 4), "torch", "float64", layout))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("adapt", (("--class-names", "loop.npy"),)),
+        ("adapt", (("ARGUMENT", "loop.npy"),)),
+        ("adapt", (("--out", "loop.npy"),)),
+        ("compare", (("ARGUMENT", "loop.npy"),)),
+        ("data corrupt", (("ARGUMENT", "loop.npy"),)),
+        ("data corrupt", (("--out", "loop.npy"),)),
+        ("data corrupt", (("--out", ".csv"),)),
+    ],
+)
+def test_links_to_themselves_and_hidden_folders(line):
+    """A link to itself ended in a traceback."""
+    commands_end_with_a_result_or_an_error(line)
 
 
 def test_numbers_as_class_names_are_not_listed():
@@ -32,6 +59,13 @@ def test_models_of_a_state_must_be_an_object():
     forged_states_are_refused_or_work("histpt", Edit(92, "replace", "-1"), [])
 
 
+@pytest.mark.filterwarnings("ignore:.*without checksums")
+@pytest.mark.parametrize("name", ["stata", "transclip", "histo_transclip"])
+def test_variances_of_a_state_must_be_above_zero(name):
+    """A state whose variances are zeros was loaded, and predicted NaN."""
+    forged_states_are_refused_or_work(name, Edit(1, "add", "-1"), [[Damage("truncate", 0.5, 0)]])
+
+
 @pytest.mark.parametrize(
     "chosen",
     [
@@ -41,8 +75,12 @@ def test_models_of_a_state_must_be_an_object():
         ("ecalp", {"n_neighbors": 2**31}),
         ("timo", {"transferred": 2**63}),
         ("b2tpt", {"text_latent": 2**63}),
+        ("b2tpt", {"batch_size": 1, "vision_latent": 2**31, "vision_tokens": 2**31}),
+        ("swapprompt", {"logit_scale": 1, "rate": 1e8}),
     ],
 )
 def test_parameters_work_or_are_refused_by_name(chosen):
-    """A saved state was refused: its means were longer than 1. The others were NumPy's own MemoryError."""
-    parameters_work_or_are_refused(chosen, Stream(dimension=2))
+    """A saved state was refused, its means were longer than 1; NumPy's own MemoryError and ValueError came out; and
+    a long step led to a prompt whose text features are zero, where the gradient was NaN."""
+    for stream in (Stream(dimension=2), Stream(classes=1, dimension=1, samples=1)):
+        parameters_work_or_are_refused(chosen, stream)

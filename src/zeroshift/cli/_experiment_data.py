@@ -107,7 +107,7 @@ def _source(member: Member) -> str:
 
 
 def _whole_path(source: str) -> str:
-    return source if is_pack(source) else str(Path(source).resolve())
+    return source if is_pack(source) else os.path.realpath(source)
 
 
 MODES = "ensemble,vanilla,clip_template"

@@ -216,7 +216,7 @@ def _short_name(source: str) -> str:
 
 def file_with_folder(source: str) -> str:
     """The file's name with its folder, for files of the same name."""
-    path = Path(source).resolve()
+    path = Path(os.path.realpath(source))
     return source if is_pack(source) else f"{path.parent.name}/{path.name}"
 
 

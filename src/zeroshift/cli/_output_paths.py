@@ -27,22 +27,24 @@ __all__ = ["check_output_files", "check_output_folder", "claim", "release_claims
 def check_output_files(outputs: Iterable[Path], *, inputs: Iterable[Path], force: bool) -> None:
     """Refuse an output that cannot be written, that is also an input, that is named twice, that another command is
     writing or, unless `force`, that exists."""
-    read = {path.resolve() for path in inputs}
-    used: set[Path] = set()
+    # `Path.resolve` raises a RuntimeError for a link to itself; an output of that kind is refused below.
+    read = {os.path.realpath(path) for path in inputs}
+    used: set[str] = set()
     for output in outputs:
         if not os.path.isdir(output.parent):
             raise FileNotFoundError(f"the folder {output.parent} does not exist. Fix: create it, or write elsewhere.")
         if os.path.isdir(output):
             raise ValueError(f"{output} is a folder; the name of a file is needed. Fix: {output / 'predictions.csv'}.")
         check_writable(output)
-        if output.resolve() in read:
+        target = os.path.realpath(output)
+        if target in read:
             raise ValueError(f"{output} is also an input and would be overwritten. Fix: write to another file.")
-        if output.resolve() in used:
+        if target in used:
             raise ValueError(f"{output} is named for two outputs. Fix: give each output its own file.")
         claim(output)
         if os.path.exists(output) and not force:
             raise FileExistsError(f"{output} exists. Fix: pass --force to replace it, or write to another file.")
-        used.add(output.resolve())
+        used.add(target)
 
 
 def check_output_folder(folder: Path, files: Iterable[Path] = ()) -> None:

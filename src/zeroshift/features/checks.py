@@ -217,7 +217,7 @@ def validate_class_names(class_names: Sequence[str] | None, n_classes: int) -> t
     if isinstance(class_names, (str, bytes)):
         raise TypeError(f"class_names must be a sequence of names; got the single string {class_names!r}.")
     # A set has no order, and the keys of a mapping may be in another order than the prototypes.
-    if not isinstance(class_names, Sequence):
+    if not isinstance(class_names, Sequence) or isinstance(class_names, (bytearray, memoryview)):
         raise TypeError(
             "class_names must be a sequence of names, in the order of the prototypes; "
             f"got {_kind(class_names)}. Fix: list them in order."
@@ -258,7 +258,7 @@ def validate_sample_names(names: Sequence[str] | None, samples: int) -> tuple[st
     if names is None:
         return None
     names = _listed(names)
-    if isinstance(names, (str, bytes)) or not isinstance(names, Sequence):
+    if isinstance(names, (str, bytes, bytearray, memoryview)) or not isinstance(names, Sequence):
         raise TypeError(f"sample_names must be a sequence of strings, one per sample; got {_kind(names)}.")
     if len(names) != samples:
         raise ValueError(f"sample_names has {len(names)} names, but there are {samples} samples: one name per sample.")

@@ -136,10 +136,7 @@ class ExampleText(PromptedText):
         xp = self._backend.xp
         weights = self._weights(context)
         raw = self._raw(weights)
-        text = unit_rows(raw)
-        text_gradient = self._backend.asarray(upstream, xp.float64)
-        along = xp.sum(text_gradient * text, axis=1, keepdims=True)
-        raw_gradient = (text_gradient - along * text) / xp.linalg.vector_norm(raw, axis=1, keepdims=True)
+        raw_gradient = through_unit_rows(self._backend.asarray(upstream, xp.float64), raw)
         weight_gradient = xp.sum(self._directions * raw_gradient[None, :, :], axis=(1, 2)) * (1 - weights**2)
         gradient = self._backend.asarray(self._mixing, xp.float64).T @ weight_gradient
         return Backend.of(context).asarray(

@@ -248,8 +248,9 @@ def _copy_names(images: ImageFiles) -> list[str]:
 
 def _check_separate(source: Path, out: Path, folders: Sequence[Path]) -> None:
     """Refuse to write copies among the images: the next run would corrupt them again, or replace an image."""
-    if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
+    images = Path(os.path.realpath(source))
+    if source.is_dir() and Path(os.path.realpath(out)).is_relative_to(images):
         raise ValueError(f"out must be outside the images, {source}; got {out}. Fix: pass a folder next to them.")
     for folder in folders:
-        if source.resolve().is_relative_to(folder.resolve()):
+        if images.is_relative_to(os.path.realpath(folder)):
             raise ValueError(f"{source} is in {folder}, where copies are written. Fix: pass another folder as out.")

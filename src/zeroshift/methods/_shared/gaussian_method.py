@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from zeroshift.arrays import Array, Backend, Rows, namespace
+from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
 from zeroshift.method import Method
 from zeroshift.methods._shared.similarity import normalize_rows, unit_rows
 from zeroshift.methods._shared.sparse import SparseMatrix
 from zeroshift.methods._shared.top_k import nearest
 from zeroshift.parameters import Number, parameter, state
-from zeroshift.state_checks import check_range
+from zeroshift.state_checks import check_lengths
 from zeroshift.zero_shot import log_posterior, softmax
 
 __all__ = [
@@ -124,6 +124,15 @@ def with_floor(variances: Array) -> Array:
     xp = namespace(variances)
     least = FLOOR / variances.shape[-1]
     return xp.where(variances > least, variances, least)
+
+
+def check_gaussians(gaussians: ClassGaussians) -> None:
+    """ValueError for means or variances that no samples lead to."""
+    check_lengths("means", gaussians.means)
+    variances = to_numpy(gaussians.variances)
+    least = FLOOR / variances.shape[-1]
+    if not variances.min() >= least * (1 - 1e-6):
+        raise ValueError(f"variances must be at least {least:g}; the smallest is {variances.min():g}.")
 
 
 def log_densities(features: Array, gaussians: ClassGaussians) -> Array:
@@ -319,7 +328,7 @@ class GaussianMethod(Method):
     _gaussians: ClassGaussians = state(
         lambda self: ClassGaussians(self._wide_text, self._initial_variances()),
         saved_as="",
-        check=lambda self, gaussians: check_range("variances", gaussians.variances, 0),
+        check=lambda self, gaussians: check_gaussians(gaussians),
     )
 
     @abstractmethod

@@ -24,12 +24,12 @@ def checked_prompts(prompts: Any, prototypes: Array) -> Array:
             f"prompts must be an array of shape {shape}; got {type(prompts).__name__}. Fix: a feature set's "
             "prompts_of_each_class(), or zeroshift.encode.encode_prompts."
         )
+    prompts = as_floats("prompts", prompts)
     if len(prompts.shape) != 3 or prompts.shape[0] != classes or prompts.shape[2] != dimension or 0 in prompts.shape:
         raise ValueError(
             f"prompts must have the shape {shape}: P embeddings for each prototype, in the same order; got "
             f"{tuple(prompts.shape)}. Fix: prototypes[:, None, :] for one prompt per class."
         )
-    prompts = as_floats("prompts", prompts)
     for k in range(classes):
         try:
             check_matrix(f"prompts[{k}]", prompts[k])
