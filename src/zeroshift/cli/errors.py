@@ -8,7 +8,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any
 
@@ -29,24 +29,24 @@ class ErrorHandlingGroup(TyperGroup):
     """A group of commands whose errors and warnings are written for people. `ZEROSHIFT_DEBUG=1` shows tracebacks."""
 
     def invoke(self, ctx: Any) -> Any:
-        with warnings.catch_warnings(), _signals_raise():
-            warnings.showwarning = _show_warning
-            try:
+        try:
+            with _signals_raise(), ExitStack() as at_end, warnings.catch_warnings():
+                at_end.callback(release_claims)
+                warnings.showwarning = _show_warning
                 return super().invoke(ctx)
-            except BrokenPipeError:
-                raise  # the reader (`| head`) closed the pipe; typer exits quietly
-            except KeyboardInterrupt as interrupt:
-                stopped = interrupt.number if isinstance(interrupt, _StoppedError) else signal.SIGINT
-                how = "interrupted" if stopped == signal.SIGINT else f"stopped by {signal.Signals(stopped).name}"
-                print_error(f"{how}; no file is left half-written")
-                raise typer.Exit(SIGNAL_EXIT + stopped) from None
-            except USER_ERRORS as error:
-                if os.environ.get("ZEROSHIFT_DEBUG") == "1" or _is_bug(error):
-                    raise
-                print_error(_message(error))
-                raise typer.Exit(2) from None
-            finally:
-                release_claims()
+        except BrokenPipeError:
+            raise  # the reader (`| head`) closed the pipe; typer exits quietly
+        except KeyboardInterrupt as interrupt:
+            release_claims()  # the signal may have arrived just before the other call
+            stopped = interrupt.number if isinstance(interrupt, _StoppedError) else signal.SIGINT
+            how = "interrupted" if stopped == signal.SIGINT else f"stopped by {signal.Signals(stopped).name}"
+            print_error(f"{how}; no file is left half-written")
+            raise typer.Exit(SIGNAL_EXIT + stopped) from None
+        except USER_ERRORS as error:
+            if os.environ.get("ZEROSHIFT_DEBUG") == "1" or _is_bug(error):
+                raise
+            print_error(_message(error))
+            raise typer.Exit(2) from None
 
 
 STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
