@@ -1,12 +1,16 @@
 """Cases that the search has found, each with the promise it broke."""
 
+import signal
+
 import pytest
 
+from fuzz import commands
 from fuzz.arrays import Array, array_parameters_are_computed_with_or_refused, feature_sets_are_valid_or_refused
 from fuzz.cases import Stream
 from fuzz.commands import commands_end_with_a_result_or_an_error
 from fuzz.files import Damage, Edit, bombs_take_little_memory, forged_states_are_refused_or_work
 from fuzz.parameters import parameters_work_or_are_refused
+from zeroshift.cli import errors
 
 
 @pytest.mark.parametrize(
@@ -50,6 +54,22 @@ def test_links_to_themselves_and_hidden_folders(line):
     commands_end_with_a_result_or_an_error(line)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_signals_at_the_begin_and_the_end_of_a_command(number, tmp_path, monkeypatch):
+    """In the few lines around the command, SIGTERM gave the exit code of SIGINT, and a lock was left behind."""
+    monkeypatch.setattr(commands, "TRACED", (errors.__file__,))
+    monkeypatch.chdir(tmp_path)
+    arguments = ["results", "runs", "--csv", "new.csv"]
+    commands._make(tmp_path)
+    before = set(commands.snapshot(tmp_path))
+    commands._call_with_signal(arguments, 0, number)
+    for line in range(1, 1 + commands._LINES[tuple(arguments)]):
+        done = commands._call_with_signal([*arguments, "--force"], line, number)
+        assert done.error is None
+        assert done.exit_code in (0, 128 + number), f"line {line}: {done}"
+        assert set(commands.snapshot(tmp_path)) - before <= {"new.csv"}, f"line {line}"
+
+
 def test_numbers_as_class_names_are_not_listed():
     """A 64 kB archive took 512 MB: every number became a Python object before its type was checked."""
     bombs_take_little_memory(64, "as stored", "class_names.npy")
@@ -64,6 +84,21 @@ def test_models_of_a_state_must_be_an_object():
 def test_variances_of_a_state_must_be_above_zero(name):
     """A state whose variances are zeros was loaded, and predicted NaN."""
     forged_states_are_refused_or_work(name, Edit(1, "add", "-1"), [[Damage("truncate", 0.5, 0)]])
+
+
+@pytest.mark.filterwarnings("ignore:.*without checksums")
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("b2tpt", Damage("swap", 0.18)),
+        ("b2tpt", Damage("swap", 0.99)),
+        ("ecalp", Damage("swap", 0.72)),
+        ("ecalp", Damage("swap", 0.99)),
+    ],
+)
+def test_numbers_of_a_state_must_be_those_of_samples(name, damage):
+    """Numbers of 1e300 were loaded: NaN, or eigenvalues that do not converge."""
+    forged_states_are_refused_or_work(name, Edit(1, "add", "-1"), [[damage]])
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, namespace, to_numpy
-from zeroshift.methods._shared.cma_es import CMAES
+from zeroshift.methods._shared.cma_es import CMAES, LARGEST
 from zeroshift.methods._shared.image_method import ImageMethod
 from zeroshift.methods._shared.prompt_tuned import TEXT
 from zeroshift.methods._shared.towers import PromptedText, PromptedVision
 from zeroshift.parameters import Number, model_parameter, parameter, state
+from zeroshift.state_checks import check_range
 from zeroshift.zero_shot import log_softmax, logits, pseudo_class, quantize
 
 __all__ = ["B2TPT", "LatentPrompts"]
@@ -145,7 +146,10 @@ class B2TPT(ImageMethod):
     )
 
     _search: CMAES = state(lambda self: self._new_search(), saved_as="")
-    _chosen: np.ndarray = state(lambda self: np.zeros(self._prompts.size))
+    _chosen: np.ndarray = state(
+        lambda self: np.zeros(self._prompts.size),
+        check=lambda self, chosen: check_range("chosen", chosen, -LARGEST, LARGEST),
+    )
 
     def _validate(self) -> None:
         super()._validate()

@@ -13,6 +13,7 @@ from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.methods._shared.sparse import SparseMatrix, degree_factors
 from zeroshift.methods._shared.top_k import top_k
 from zeroshift.parameters import Number, array_parameter, parameter, state
+from zeroshift.state_checks import check_lengths, check_range
 from zeroshift.zero_shot import log_posterior, softmax
 
 __all__ = [
@@ -116,6 +117,9 @@ def largest_indices(values: Array, k: int) -> Array:
     chosen = xp.concat([above, equal[: k - above.shape[0]]])
     return chosen[xp.argsort(-values[chosen], stable=True)]
 
+
+LARGEST_WEIGHT = 10.0
+"""Weights are powers of cosines, and therefore at most 1 except for rounding, which a large exponent enlarges."""
 
 COSINE_SCALE = 1e12
 """Cosines are rounded to twelve digits: products of another shape round those of equal samples differently."""
@@ -501,6 +505,13 @@ class ECALP(Method):
         for name, end in ends.items():
             if n and not (int(xp.min(arrays[name])) >= 0 and int(xp.max(arrays[name])) < end):
                 raise ValueError(f"{name} must be from 0 to {end - 1}")
+        check_range("cosines", arrays["cosines"], NO_NEIGHBOUR, 1)
+        for name in ("weights", "fixed_weights"):
+            check_range(name, arrays[name], 0, LARGEST_WEIGHT)
+        check_range("fixed_degrees", arrays["fixed_degrees"], 0, LARGEST_WEIGHT * n)
+        # The scaled links enlarge no vector, so labels grow with the rounds and the samples at most.
+        check_range("values", arrays["values"], 0, self.rounds * self._links.n_fixed * (n + 1) ** 2)
+        check_lengths("weighed", arrays["weighed"], unit=True)
         lists = NeighbourLists(*(arrays[name] for name in NeighbourLists._fields))
         self._graph = GrowingGraph(lists, *(arrays[name] for name in GrowingGraph._fields[1:]))
         self._weighted = arrays["weighed"]

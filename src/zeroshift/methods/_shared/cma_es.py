@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from zeroshift.arrays import to_numpy
+from zeroshift.state_checks import check_lengths, check_range
 
-__all__ = ["CMAES", "StrategyConstants"]
+__all__ = ["CMAES", "LARGEST", "StrategyConstants"]
 
 COVARIANCE_RATE = 2.0
 """alpha_cov of the tutorial: both learning rates of the covariance are about this divided by n^2."""
@@ -26,6 +27,13 @@ dimensions that is not in every generation, as in Hansen's own program."""
 
 MAX_CONDITION = 1e14
 """Largest ratio of the covariance's eigenvalues; smaller eigenvalues are rounding errors."""
+
+
+SHORTEST = 1e-30
+"""Smallest squared length of a step: a step of zero has no direction, and must not be divided by zero."""
+
+LARGEST = 1e100
+"""Largest size of a number in a state: its square can be computed with."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +135,7 @@ class CMAES:
         updated = float(length / converged < (1.4 + 2 / (n + 1)) * k.expected)
         self.path_c = (1 - k.c_c) * self.path_c + updated * math.sqrt(k.c_c * (2 - k.c_c) * k.mu_eff) * step
         # A bad candidate counts like a step of average length, however far away it was.
-        lengths = np.maximum((whitened**2).sum(axis=1), np.finfo(np.float64).tiny)
+        lengths = np.maximum((whitened**2).sum(axis=1), SHORTEST)
         weights = np.where(k.weights < 0, k.weights * n / lengths, k.weights)
         kept = 1 + k.c_1 * (1 - updated) * k.c_c * (2 - k.c_c) - k.c_1 - k.c_mu * k.weights.sum()
         self.covariance = (
@@ -163,5 +171,26 @@ class CMAES:
             setattr(self, name, np.array(saved, dtype=np.float64))
         self.generation, self.decomposed_at = int(values["generation"]), int(values["decomposed_at"])
         self.sigma = float(values["sigma"])
-        if not (0 <= self.decomposed_at <= self.generation and self.sigma > 0 and (self.lengths > 0).all()):
-            raise ValueError("generation, decomposed_at, sigma or lengths are not those of a search")
+        self._check()
+
+    def _check(self) -> None:
+        """ValueError for a state that no search leads to."""
+        if not 0 <= self.decomposed_at <= self.generation:
+            raise ValueError(
+                f"decomposed_at must be from 0 to generation = {self.generation}; it is {self.decomposed_at}."
+            )
+        for name in ("mean", "path_c", "covariance"):
+            check_range(name, getattr(self, name), -LARGEST, LARGEST)
+        for name, numbers in (
+            ("sigma", self.sigma),
+            ("lengths", self.lengths),
+            ("variances", self.covariance.diagonal()),
+        ):
+            if not (np.min(numbers) >= 1 / LARGEST and np.max(numbers) <= LARGEST):
+                raise ValueError(f"{name} must be from {1 / LARGEST:g} to {LARGEST:g}.")
+        n, k = len(self.mean), self.constants
+        if not np.abs(self.axes.T @ self.axes - np.eye(n)).max() <= 1e-6:
+            raise ValueError("the columns of axes must be orthogonal and of unit length.")
+        # A sum of steps that shrink by 1 - c_sigma each; hardly any normal vector is longer than sqrt(n) + 10.
+        longest = math.sqrt(2 * k.mu_eff / k.c_sigma) * (math.sqrt(n) + 10)
+        check_lengths("path_sigma", self.path_sigma, longest=longest)
