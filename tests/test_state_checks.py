@@ -168,6 +168,12 @@ def test_headers_with_wrong_types_are_errors_that_name_the_file(tmp_path, edit):
         load_edited(path, tmp_path / "x.safetensors", lambda arrays, header: edit(header))
 
 
+def test_a_part_of_the_state_whose_values_are_no_object_is_named(tmp_path):
+    (path,) = (path for path in SAVED if path.stem == "adapt_online")
+    with pytest.raises(FileFormatError, match=r"x\.safetensors.*engine is 'fast', not an object"):
+        load_edited(path, tmp_path / "x.safetensors", lambda arrays, header: header["values"].update(engine="fast"))
+
+
 def test_a_check_declared_by_a_method_is_called_after_loading(tmp_path):
     class Counting(methods.OnlineMethod):
         """Counts the samples whose first number is positive."""

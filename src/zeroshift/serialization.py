@@ -222,7 +222,10 @@ def unpack(fresh: Any, name: str, arrays: Mapping[str, Any], values: Mapping[str
     if hasattr(fresh, "restore"):
         prefix = f"{name}_" if name else ""
         own = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
-        restored = fresh.restore(own, values.get(name, {}) if name else values)
+        own_values = values.get(name, {}) if name else values
+        if not isinstance(own_values, Mapping):
+            raise ValueError(f"{name} is {own_values!r}, not an object with the values of its parts")
+        restored = fresh.restore(own, own_values)
         return fresh if restored is None else restored
     if hasattr(fresh, "shape"):
         array = arrays[name]
