@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import struct
 import tempfile
 import zipfile
@@ -262,14 +263,49 @@ def forged_states_are_refused_or_work(name: str, edit: Edit, data_damage: list[l
         loaded = _load_state(name, _joined(json.dumps(tensors), text, data), Path(folder))
         if loaded is None:
             return
-        stream = Stream(classes=3, dimension=4, samples=6, seed=9)
         k, d = loaded.prototypes.shape
         counts = [value for key, value in loaded.get_params().items() if any(word in key for word in WORK)]
         if (k, d) != (3, 4) or any(isinstance(value, int) and value > 1000 for value in counts):
             return
-        with memory_limit(MEGABYTES), np.errstate(all="ignore"):
-            assert_answer(loaded.predict(stream.features), 6, 3, f"predict of a forged {name}")
-            assert_answer(loaded.adapt(stream.features), 6, 3, f"adapt of a forged {name}")
+        _check_works(name, loaded)
+
+
+def _check_works(name: str, loaded: Any) -> None:
+    stream = Stream(classes=3, dimension=4, samples=6, seed=9)
+    with memory_limit(MEGABYTES), np.errstate(all="ignore"):
+        assert_answer(loaded.predict(stream.features), 6, 3, f"predict of a forged {name}")
+        assert_answer(loaded.adapt(stream.features), 6, 3, f"adapt of a forged {name}")
+
+
+OTHER_NUMBERS = (0.0, 1e-320, 1e-160, 1e-30, 1e-8, 0.5, 1.0, 2.0, 1e3, 1e8, 1e16, 1e30, 1e160, 1e308)
+
+
+@fuzzed(
+    "files",
+    100,
+    name=state_names,
+    which=st.integers(0, 30),
+    number=st.tuples(st.sampled_from(OTHER_NUMBERS), st.sampled_from([1.0, -1.0])).map(math.prod),
+    place=st.one_of(st.none(), st.floats(0, 1, exclude_max=True)),
+)
+def states_with_other_numbers_are_refused_or_work(name: str, which: int, number: float, place: float | None) -> None:
+    """One number of an array, or with `place` None all of them, as a file of schema version 1, without a checksum."""
+    tensors, header, data = _split(_state_file(name)[0])
+    unsigned = {key: value for key, value in header.items() if "checksum" not in key and "digest" not in key}
+    floats = [one for one in tensors.values() if one["dtype"] in ("F32", "F64") and 0 not in one["shape"]]
+    if not floats:
+        return
+    chosen = floats[which % len(floats)]
+    start, end = chosen["data_offsets"]
+    with np.errstate(over="ignore"):
+        numbers = np.frombuffer(data[start:end], {"F32": "<f4", "F64": "<f8"}[chosen["dtype"]]).copy()
+        numbers[slice(None) if place is None else int(place * len(numbers))] = number
+    forged = data[:start] + numbers.tobytes() + data[end:]
+    text = json.dumps({**unsigned, "schema": 1})
+    with tempfile.TemporaryDirectory() as folder:
+        loaded = _load_state(name, _joined(json.dumps(tensors), text, forged), Path(folder))
+        if loaded is not None:
+            _check_works(name, loaded)
 
 
 # Feature sets

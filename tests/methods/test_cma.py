@@ -1,6 +1,7 @@
 """CMA-ES against the tutorial's equations written out plainly, on functions whose minimum is known, and saved."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -139,6 +140,35 @@ def test_a_restored_search_continues_bit_for_bit():
     assert one.state()[1] == other.state()[1]
     with pytest.raises(ValueError, match=r"the array 'mean' has the shape \(30,\), not \(3,\)"):
         CMAES(np.zeros(3), sigma=1.0, population=8).restore(*one.state())
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "message"),
+    [
+        ("mean", 1e160, "mean must be from"),
+        ("covariance", 0.0, "variances must be from"),
+        ("covariance", 1e160, "covariance must be from"),
+        ("lengths", 1e-30, "lengths must differ by a factor of at most 1e+07"),
+        ("axes", 1.0, "columns of axes must be orthogonal"),
+        ("path_sigma", 1e6, "path_sigma must be no longer than"),
+    ],
+)
+def test_states_that_no_search_leads_to_are_refused(name, changed, message):
+    search = CMAES(np.ones(4), sigma=1.0, population=8)
+    lowest(ellipsoid, search, 5)
+    arrays, values = search.state()
+    arrays[name] = arrays[name].copy()
+    arrays[name].flat[0] = changed
+    with pytest.raises(ValueError, match=re.escape(message)):
+        CMAES(np.ones(4), sigma=1.0, population=8).restore(arrays, values)
+
+
+def test_candidates_that_are_all_the_mean_leave_the_search_finite():
+    search = CMAES(np.ones(4), sigma=1e-30, population=8)
+    candidates = search.ask()
+    assert (candidates == 1).all()
+    search.tell(candidates, np.arange(8.0))
+    assert all(np.isfinite(array).all() for array in search.state()[0].values())
 
 
 def test_eigenvectors_are_not_computed_in_every_generation():

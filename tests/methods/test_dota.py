@@ -152,3 +152,11 @@ def test_a_state_of_another_shape_raises():
     arrays, values = method._state()
     with pytest.raises(ValueError, match="sums"):
         method._restore({**arrays, "sums": np.zeros((3, 2, 2))}, values)
+
+
+def test_sums_that_no_samples_lead_to_raise():
+    """With them the covariance could not be inverted."""
+    method = DOTA(np.eye(3))
+    arrays, values = method._state()
+    with pytest.raises(ValueError, match="sums / counts must be from"):
+        method._restore({**arrays, "sums": np.full((3, 3, 3), 1e30)}, values)

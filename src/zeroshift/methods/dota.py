@@ -117,6 +117,10 @@ class SoftGaussians:
             setattr(self, name, arrays[name])
         check_lengths("means", self.means, longest=longest)
         check_range("counts", self.counts, 1)
+        # A sum of squares, weighted by the counts, of distances between samples and means.
+        xp, largest = Backend.of(self.sums).xp, 1.1 * (1 + longest) ** 2
+        for extreme in (xp.min, xp.max):
+            check_range("sums / counts", extreme(self.sums, axis=(1, 2)) / self.counts, -largest, largest)
 
 
 class SoftStream:

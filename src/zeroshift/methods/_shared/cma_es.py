@@ -188,6 +188,8 @@ class CMAES:
         ):
             if not (np.min(numbers) >= 1 / LARGEST and np.max(numbers) <= LARGEST):
                 raise ValueError(f"{name} must be from {1 / LARGEST:g} to {LARGEST:g}.")
+        if not self.lengths.max() <= 1.001 * math.sqrt(MAX_CONDITION) * self.lengths.min():
+            raise ValueError(f"lengths must differ by a factor of at most {math.sqrt(MAX_CONDITION):g}.")
         n, k = len(self.mean), self.constants
         if not np.abs(self.axes.T @ self.axes - np.eye(n)).max() <= 1e-6:
             raise ValueError("the columns of axes must be orthogonal and of unit length.")
