@@ -2,6 +2,7 @@
 
 import signal
 
+import numpy as np
 import pytest
 
 from fuzz import commands
@@ -11,6 +12,7 @@ from fuzz.commands import commands_end_with_a_result_or_an_error
 from fuzz.files import Damage, Edit, bombs_take_little_memory, forged_states_are_refused_or_work
 from fuzz.parameters import parameters_work_or_are_refused
 from zeroshift.cli import errors
+from zeroshift.methods._shared.tuning import AdamW
 
 
 @pytest.mark.parametrize(
@@ -84,6 +86,16 @@ def test_models_of_a_state_must_be_an_object():
 def test_variances_of_a_state_must_be_above_zero(name):
     """A state whose variances are zeros was loaded, and predicted NaN."""
     forged_states_are_refused_or_work(name, Edit(1, "add", "-1"), [[Damage("truncate", 0.5, 0)]])
+
+
+def test_second_moments_must_not_be_negative():
+    """A tolerance for rounding let -1e-8 pass, whose square root is NaN."""
+    optimizer = AdamW(0.1)
+    optimizer.step(np.ones(2), np.ones(2))
+    arrays, values = optimizer.state()
+    optimizer.restore({**arrays, "second_moment": np.array([1.0, -1e-8])}, values)
+    with pytest.raises(ValueError, match="second_moment must be at least 0"):
+        optimizer.check(np.ones(2), 1)
 
 
 @pytest.mark.filterwarnings("ignore:.*without checksums")

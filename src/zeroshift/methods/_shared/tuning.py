@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zeroshift.arrays import Array, Backend, namespace
+from zeroshift.arrays import Array, Backend, namespace, to_numpy
 from zeroshift.methods._shared.similarity import TINY
-from zeroshift.state_checks import check_range, check_seen
+from zeroshift.state_checks import check_seen
 from zeroshift.zero_shot import log_softmax
 
 __all__ = [
@@ -88,8 +88,8 @@ class AdamW:
         moments = [] if self._first is None else [self._first, self._second]
         if bool(moments) != (self.steps > 0) or any(moment.shape != parameter.shape for moment in moments):
             raise ValueError(f"the moments do not fit {self.steps} steps of an array of shape {tuple(parameter.shape)}")
-        if moments:
-            check_range("second_moment", moments[1], 0)
+        if moments and not to_numpy(moments[1]).min() >= 0:  # without tolerance: its square root is taken
+            raise ValueError(f"second_moment must be at least 0; the smallest is {to_numpy(moments[1]).min():g}.")
 
 
 def entropy_of_mean(logits: Array) -> tuple[Array, Array]:
