@@ -1,15 +1,27 @@
-"""Atomic file writing."""
+"""Files that are written completely or not at all, and the checksum of their JSON content."""
 
 from __future__ import annotations
 
 import atexit
+import hashlib
+import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-__all__ = ["FileFormatError", "atomic_path", "check_writable", "checked_path", "output_target"]
+__all__ = [
+    "CHECKSUM_LETTERS",
+    "FileFormatError",
+    "atomic_path",
+    "check_writable",
+    "checked_path",
+    "has_valid_checksum",
+    "output_target",
+    "with_checksum",
+]
 
 
 class FileFormatError(ValueError):
@@ -118,3 +130,24 @@ def _errors_name(path: str | os.PathLike[str], target: Path, temporary: Path) ->
             f"{path} cannot be written ({error.strerror or error}){kept}. "
             "Fix: check the space left on the disk, the permissions of the folder and the length of the name."
         ) from error
+
+
+CHECKSUM_LETTERS = 32
+"""Length of a checksum: a SHA-256, shortened. It detects damage and careless edits, not forgery."""
+
+
+def with_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON content with a field `checksum` of everything else in it.
+
+    >>> has_valid_checksum(with_checksum({"accuracy": 0.5}))
+    True
+    >>> has_valid_checksum({**with_checksum({"accuracy": 0.5}), "accuracy": 0.9})
+    False
+    """
+    rest = {name: value for name, value in content.items() if name != "checksum"}
+    text = json.dumps(rest, sort_keys=True)
+    return {**rest, "checksum": hashlib.sha256(text.encode()).hexdigest()[:CHECKSUM_LETTERS]}
+
+
+def has_valid_checksum(content: Mapping[str, Any]) -> bool:
+    return with_checksum(content)["checksum"] == content.get("checksum")

@@ -429,29 +429,23 @@ class Method(Shared, Declared, ABC):
         probabilities: bool,
     ) -> Array:
         """The scores that `run` yields for the rows, in the library, device and precision of `given`."""
-        return self._turns.run(learn, self._collect_in_turn, rows, given, run, learn, probabilities)
 
-    def _collect_in_turn(
-        self,
-        rows: Rows,
-        given: Array,
-        run: Callable[[Any], Iterator[tuple[slice, Array]]],
-        learn: bool,
-        probabilities: bool,
-    ) -> Array:
-        self._check_usable()
-        backend, caller = Backend.of(self.prototypes), Backend.of(given)
-        precision = "float64" if is_double(given) else "float32"
-        with backend.computing(), Watch(enabled=learn):
-            answer = backend.zeros((len(rows), self.n_classes), getattr(backend.xp, precision))
-            steps = run(rows)
-            try:
-                for block, scores in steps:
-                    answer[block] = self._probabilities(scores) if probabilities else scores
-            finally:
-                if isinstance(steps, Generator):
-                    steps.close()  # now: what it does at its end belongs to this call
-            return caller.asarray(answer, getattr(caller.xp, precision))
+        def collect() -> Array:
+            self._check_usable()
+            backend, caller = Backend.of(self.prototypes), Backend.of(given)
+            precision = "float64" if is_double(given) else "float32"
+            with backend.computing(), Watch(enabled=learn):
+                answer = backend.zeros((len(rows), self.n_classes), getattr(backend.xp, precision))
+                steps = run(rows)
+                try:
+                    for block, scores in steps:
+                        answer[block] = self._probabilities(scores) if probabilities else scores
+                finally:
+                    if isinstance(steps, Generator):
+                        steps.close()  # now: what it does at its end belongs to this call
+                return caller.asarray(answer, getattr(caller.xp, precision))
+
+        return self._turns.run(learn, collect)
 
     def _predict_blocks(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         return ((block, self._predict_scores(x)) for block, x in rows.blocks(self._predict_rows))

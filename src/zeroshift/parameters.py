@@ -69,7 +69,7 @@ class Constraint(ABC):
 
 
 SMALLEST_SIZE, LARGEST_SIZE = 1e-15, 1e15
-"""Sizes (absolute values) of the numbers that a parameter takes, besides 0. With others, products and quotients could
+"""A parameter is 0 or has an absolute value between these. With other numbers, products and quotients could
 leave the range of float32, and answers would be NaN."""
 
 

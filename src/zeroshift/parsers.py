@@ -116,8 +116,8 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 def parse_json(text: str | bytes, source: object) -> Any:
     """The value of a JSON text. `source` says where it is from, in errors.
 
-    Refused besides what is not JSON: nesting deeper than `MAX_DEPTH`, integers of more than `MAX_DIGITS` digits,
-    numbers that are not finite, and objects with a key twice (Python would use the last).
+    Refused, in addition to what is not JSON: nesting deeper than `MAX_DEPTH`, integers of more than `MAX_DIGITS`
+    digits, numbers that are not finite, and objects with a key twice (Python would use the last).
     """
     try:
         if isinstance(text, bytes):

@@ -7,6 +7,7 @@ checksums; the header returned for them has no field `checksum`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.checksums import array_checksum, has_valid_checksum, with_checksum
-from zeroshift.files import FileFormatError, atomic_path
+from zeroshift.files import CHECKSUM_LETTERS, FileFormatError, atomic_path, has_valid_checksum, with_checksum
 from zeroshift.parsers import COPY_AGAIN, check_regular_file, parse_json
 
 __all__ = [
@@ -62,7 +62,7 @@ def write_tensors(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]
     from safetensors.numpy import save_file
 
     tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    checksums = {name: array_checksum(name, tensor) for name, tensor in tensors.items()}
+    checksums = {name: _array_checksum(name, tensor) for name, tensor in tensors.items()}
     content = parse_json(json.dumps(header), f"the header of {path}")  # what cannot be read back is not written
     text = json.dumps(with_checksum({**content, "tensor_checksums": checksums}), sort_keys=True)
     with atomic_path(path) as temporary:
@@ -91,7 +91,7 @@ def read_tensors(
             if handle.get_slice(name).get_dtype() not in DTYPES:
                 raise FileFormatError(f"{path}: the array {name!r} has a type that is not read. {COPY_AGAIN}")
             tensors[name] = handle.get_tensor(name)
-            if checksums is not None and array_checksum(name, tensors[name]) != checksums[name]:
+            if checksums is not None and _array_checksum(name, tensors[name]) != checksums[name]:
                 raise FileFormatError(
                     f"{path} is damaged, or was changed: the array {name!r} does not have the checksum it was written "
                     "with. Fix: write or copy the file again."
@@ -163,3 +163,11 @@ def _parse_header(
         )
     del header["tensor_checksums"]
     return header, checksums
+
+
+def _array_checksum(name: str, array: np.ndarray) -> str:
+    """A checksum of the name, type, shape and numbers of an array."""
+    little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    found = hashlib.sha256(json.dumps([name, little.dtype.str, list(array.shape)]).encode())
+    found.update(little.reshape(-1).view(np.uint8).data)
+    return found.hexdigest()[:CHECKSUM_LETTERS]

@@ -7,11 +7,11 @@ import pytest
 
 from evaluate import fake_methods
 from zeroshift import FeatureSet, methods
-from zeroshift.checksums import with_checksum
 from zeroshift.cli import compare as compare_module
 from zeroshift.evaluate import run_plan
 from zeroshift.evaluate import runner as job_runner
 from zeroshift.evaluate.ledger import read_record
+from zeroshift.files import with_checksum
 
 CHOSEN = "zero_shot,adapt_online,adapt_transductive,adapt_online+support"
 

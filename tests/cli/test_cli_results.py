@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from zeroshift import FeatureSet, normalize
-from zeroshift.checksums import with_checksum
 from zeroshift.evaluate import DatasetRef, Ledger, MethodSpec, plan_comparison, run_plan
+from zeroshift.files import with_checksum
 
 
 @pytest.fixture(scope="module")

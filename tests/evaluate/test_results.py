@@ -6,7 +6,6 @@ import os
 import numpy as np
 import pytest
 
-from zeroshift.checksums import with_checksum
 from zeroshift.evaluate.results import (
     Condition,
     check_fields,
@@ -18,6 +17,7 @@ from zeroshift.evaluate.results import (
     sort_rows,
     summarize_group,
 )
+from zeroshift.files import with_checksum
 
 
 def record(key="0" * 20, **more):

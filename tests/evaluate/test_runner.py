@@ -5,10 +5,10 @@ import json
 import pytest
 
 from evaluate import analyses
-from zeroshift.checksums import with_checksum
 from zeroshift.evaluate import Analysis, DatasetRef, Ledger, MethodSpec, StreamSpec, Trial, run_jobs
 from zeroshift.evaluate import runner as runner_module
 from zeroshift.evaluate.results import collect
+from zeroshift.files import with_checksum
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ import tempfile
 import traceback
 import typing
 import unicodedata
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -275,23 +277,24 @@ def snapshot(folder: Path) -> dict[str, Any]:
     return found
 
 
+@contextmanager
+def working_folder() -> Iterator[Path]:
+    """A new folder with the files that commands read, as the current folder."""
+    with tempfile.TemporaryDirectory() as name, chdir(name):
+        _make(Path(name))
+        yield Path(name)
+
+
 @fuzzed("commands", 40, line=command_lines())
 def commands_end_with_a_result_or_an_error(line: tuple[str, tuple[tuple[str, str | None], ...]]) -> None:
     command, changes = line
     arguments = _arguments(command, changes)
-    here = Path.cwd()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        _make(folder)
+    with working_folder() as folder:
         before = snapshot(folder)
-        os.chdir(folder)
-        try:
-            done = call(*arguments)
-            _check(done, arguments, before, snapshot(folder))
-            if done.exit_code == 2:
-                _check_message(arguments)
-        finally:
-            os.chdir(here)
+        done = call(*arguments)
+        _check(done, arguments, before, snapshot(folder))
+        if done.exit_code == 2:
+            _check_message(arguments)
 
 
 def _check(done: Done, arguments: list[str], before: dict[str, Any], after: dict[str, Any]) -> None:
@@ -362,16 +365,9 @@ def stopped_commands_leave_nothing_behind(arguments: list[str], place: float, nu
     if sys.gettrace() is not None:
         return
     lines = _count_lines(tuple(arguments))
-    here = Path.cwd()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        _make(folder)
+    with working_folder() as folder:
         before = snapshot(folder)
-        os.chdir(folder)
-        try:
-            done = _call_with_signal(arguments, 1 + int(place * lines), number)
-        finally:
-            os.chdir(here)
+        done = _call_with_signal(arguments, 1 + int(place * lines), number)
         after = snapshot(folder)
     assert done.error is None, f"a traceback: {''.join(traceback.format_exception(done.error)[-4:])}"
     assert done.exit_code in (0, 128 + number), f"exit code {done.exit_code}: {done.stderr}"
@@ -426,16 +422,10 @@ def _is_inside(frame: Any) -> bool:
 @cache
 def _complete(arguments: tuple[str, ...]) -> dict[str, Any]:
     """What the command leaves when nothing stops it."""
-    here = Path.cwd()
-    with tempfile.TemporaryDirectory() as name:
-        _make(Path(name))
-        os.chdir(name)
-        try:
-            done = _call_with_signal(list(arguments), 0, signal.SIGINT)
-        finally:
-            os.chdir(here)
+    with working_folder() as folder:
+        done = _call_with_signal(list(arguments), 0, signal.SIGINT)
         assert done.exit_code == 0, done
-        return snapshot(Path(name))
+        return snapshot(folder)
 
 
 def _count_lines(arguments: tuple[str, ...]) -> int:

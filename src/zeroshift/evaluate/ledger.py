@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from zeroshift._version import __version__
-from zeroshift.checksums import has_valid_checksum, with_checksum
 from zeroshift.evaluate.job import Job
 from zeroshift.evaluate.streams.domains import domain_names
-from zeroshift.files import FileFormatError, atomic_path
+from zeroshift.files import FileFormatError, atomic_path, has_valid_checksum, with_checksum
 from zeroshift.parsers import parse_json, read_json
 
 __all__ = [
