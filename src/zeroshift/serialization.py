@@ -201,7 +201,8 @@ def pack(value: Any, name: str, arrays: dict[str, Any], values: dict[str, Any], 
             pack(item, _joined(name, part), arrays, values, backend)
     elif hasattr(value, "state"):
         own_arrays, own_values = value.state()
-        arrays.update({_joined(name, part): array for part, array in own_arrays.items()})
+        for part, array in own_arrays.items():
+            pack(array, _joined(name, part), arrays, values, backend)
         if own_values:
             values.update({name: own_values} if name else own_values)
     elif isinstance(value, np.ndarray) and backend.library != "numpy":

@@ -1,0 +1,274 @@
+"""The chain of sticky classes against its definition: every path of classes enumerated, with its probability."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zeroshift.sticky import STAY_PRIOR, LateAnswers, StickyClasses, smooth
+
+N, K = 5, 3
+
+
+def posteriors(n, classes, seed=0, sharpness=1.0):
+    drawn = np.random.default_rng(seed).dirichlet(np.full(classes, 1.0 / sharpness), size=n)
+    return np.maximum(drawn, 1e-300)
+
+
+def path_posteriors(evidence, stay, first=None):
+    """(n, K): the probability of each class at each sample given the whole evidence, from all K^n paths."""
+    n, classes = evidence.shape
+    first = np.full(classes, 1.0 / classes) if first is None else first
+    total = np.zeros((n, classes))
+    for path in itertools.product(range(classes), repeat=n):
+        probability = (stay[0] * first[path[0]] + (1 - stay[0]) / classes) * evidence[0, path[0]]
+        for t in range(1, n):
+            same = path[t] == path[t - 1]
+            probability *= (stay[t] * same + (1 - stay[t]) / classes) * evidence[t, path[t]]
+        for t in range(n):
+            total[t, path[t]] += probability
+    return total / total.sum(axis=1, keepdims=True)
+
+
+def staying(y, prior=STAY_PRIOR):
+    """a before each sample, and the sums at the end: the definition in plain Python, with all paths for the filter."""
+    stays, changes, used = 0.0, 0.0, [0.0]
+    for t in range(1, len(y)):
+        a = (stays + prior[0]) / (stays + prior[0] + changes + prior[1])
+        before = path_posteriors(y[:t], np.array(used))[-1]
+        same, new = a * (before @ y[t]), (1 - a) * y[t].mean()
+        stays, changes = stays + same / (same + new), changes + new / (same + new)
+        used.append(a)
+    return np.array(used), stays, changes
+
+
+def run(y, evidence, chain=None, **options):
+    chain = StickyClasses(y.shape[1], **options) if chain is None else chain
+    stay, chain = chain.observe(y)
+    answers, chain = chain.filter(np.log(evidence), stay)
+    return answers, stay, chain
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_estimate_of_staying_is_the_definition(seed):
+    y = posteriors(N, K, seed, sharpness=4.0)
+    used, stays, changes = staying(y)
+    stay, chain = StickyClasses(K).observe(y)
+    np.testing.assert_allclose(stay, used, rtol=1e-12)
+    np.testing.assert_allclose([chain.stays, chain.changes], [stays, changes], rtol=1e-12)
+    assert chain.stays + chain.changes == pytest.approx(N - 1)  # every sample but the first
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_filter_gives_each_sample_the_sum_over_all_paths_up_to_it(seed):
+    evidence = posteriors(N, K, seed)
+    stay = np.array([0.0, 0.9, 0.2, 0.99, 0.5])
+    answers, _ = StickyClasses(K).filter(np.log(evidence), stay)
+    expected = [path_posteriors(evidence[: t + 1], stay)[-1] for t in range(N)]
+    np.testing.assert_allclose(np.exp(answers), expected, rtol=1e-12)
+
+
+def test_filter_continues_from_the_last_sample():
+    evidence, stay = posteriors(N, K), np.full(N, 0.8)
+    chain = StickyClasses(K)
+    chain.answer = np.array([0.7, 0.2, 0.1])
+    answers, _ = chain.filter(np.log(evidence), stay)
+    np.testing.assert_allclose(np.exp(answers[-1]), path_posteriors(evidence, stay, chain.answer)[-1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_smooth_gives_each_sample_the_sum_over_all_paths(seed):
+    evidence, stay = posteriors(N, K, seed), np.array([0.0, 0.9, 0.2, 0.99, 0.5])
+    filtered, _ = StickyClasses(K).filter(np.log(evidence), stay)
+    smoothed = smooth(filtered, np.log(evidence), stay)
+    np.testing.assert_allclose(np.exp(smoothed), path_posteriors(evidence, stay), rtol=1e-12)
+
+
+@pytest.mark.parametrize("lag", range(N + 2))
+@pytest.mark.parametrize("cuts", [(N,), (1, 1, 1, 1, 1), (2, 3), (0, 4, 0, 1)])
+def test_late_answers_are_sums_over_paths_up_to_lag_samples_later(lag, cuts):
+    evidence, stay = posteriors(N, K, 7), np.array([0.0, 0.9, 0.2, 0.99, 0.5])
+    filtered, _ = StickyClasses(K).filter(np.log(evidence), stay)
+    late, answers, start = LateAnswers(K, lag), [], 0
+    for size in cuts:
+        rows = slice(start, start + size)
+        final, late = late.add(filtered[rows], np.log(evidence[rows]), stay[rows])
+        answers.append(final)
+        start += size
+        assert len(np.concatenate(answers)) == max(0, start - lag)
+        assert late.due == min(start, lag)
+    rest, late = late.finish()
+    assert late.due == 0
+    expected = [path_posteriors(evidence[: t + lag + 1], stay)[t] for t in range(N)]
+    np.testing.assert_allclose(np.exp(np.concatenate([*answers, rest])), expected, rtol=1e-12)
+
+
+streams = st.tuples(st.integers(1, 40), st.integers(1, 6), st.integers(0, 10**6), st.sampled_from([0.5, 3.0, 50.0]))
+
+
+@given(streams, st.lists(st.integers(0, 40), max_size=4))
+def test_calls_do_not_show(stream, cuts):
+    y, evidence = posteriors(*stream), posteriors(stream[0], stream[1], stream[2] + 1, stream[3])
+    whole, stay, chain = run(y, evidence)
+    pieces, stays, other = [], [], StickyClasses(stream[1])
+    for a, b in itertools.pairwise([0, *sorted(min(cut, len(y)) for cut in cuts), len(y)]):
+        answers, some, other = run(y[a:b], evidence[a:b], other)
+        pieces.append(answers)
+        stays.append(some)
+    np.testing.assert_allclose(np.concatenate(pieces), whole, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(np.concatenate(stays), stay, rtol=1e-12)
+    assert other.stays == pytest.approx(chain.stays, rel=1e-12)
+    np.testing.assert_allclose(other.answer, chain.answer, rtol=1e-12, atol=1e-300)
+
+
+@given(streams, st.floats(0, 1e6))
+def test_answers_are_probabilities_whatever_the_evidence(stream, size):
+    n, classes, seed, _ = stream
+    y = posteriors(*stream)
+    y = np.where(y < 0.05, 0.0, y)  # exact zeros
+    y = np.where(y.sum(axis=1, keepdims=True) > 0, y, 1.0)
+    y /= y.sum(axis=1, keepdims=True)
+    scores = size * np.random.default_rng(seed).normal(size=(n, classes))
+    stay, chain = StickyClasses(classes).observe(y)
+    for evidence in (scores, np.log(np.where(y > 0, y, 1e-320)), np.where(scores < 0, -np.inf, scores)):
+        answers, after = chain.filter(evidence, stay)
+        late, _ = LateAnswers(classes, 2).add(answers, evidence, stay)
+        for found in (answers, late, smooth(answers, evidence, stay)):
+            assert not np.isnan(found).any()
+            np.testing.assert_allclose(np.exp(found).sum(axis=1), 1.0, rtol=1e-9)
+        assert after.answer.sum() == pytest.approx(1.0)
+    assert 0.0 <= chain.stay < 1.0
+    assert ((stay >= 0) & (stay < 1)).all()
+
+
+@given(streams)
+def test_without_staying_the_answers_are_those_of_the_evidence(stream):
+    evidence = posteriors(*stream)
+    answers, _ = StickyClasses(stream[1]).filter(np.log(evidence), np.zeros(stream[0]))
+    np.testing.assert_allclose(np.exp(answers), evidence, rtol=1e-12)
+    np.testing.assert_allclose(np.exp(smooth(answers, np.log(evidence), np.zeros(stream[0]))), evidence, rtol=1e-12)
+
+
+@settings(max_examples=20)
+@given(st.integers(2, 20), st.integers(0, 10**6))
+def test_staying_remains_rare_in_random_order(classes, seed):
+    rng = np.random.default_rng(seed)
+    y = 0.2 / classes + 0.8 * np.eye(classes)[rng.integers(classes, size=400)]
+    _, chain = StickyClasses(classes).observe(y)
+    assert chain.stay < 0.12
+
+
+@pytest.mark.parametrize("classes", [5, 10, 100])
+def test_staying_is_found_in_sorted_order(classes):
+    labels = np.repeat(np.arange(10) % classes, 50)
+    y = 0.4 / classes + 0.6 * np.eye(classes)[labels]
+    _, chain = StickyClasses(classes).observe(y)
+    assert chain.stay > 0.5
+
+
+def test_the_threshold_takes_small_estimates_for_none():
+    y = posteriors(30, 4, sharpness=5.0)
+    plain, chain = StickyClasses(4).observe(y)
+    used, other = StickyClasses(4, threshold=0.1).observe(y)
+    np.testing.assert_allclose(used, np.maximum(0.0, (plain - 0.1) / 0.9))
+    assert other.stay == max(0.0, (chain.stay - 0.1) / 0.9)
+    assert other.stays == chain.stays  # the estimate itself is the same
+
+
+def test_a_row_that_excludes_every_class_says_nothing():
+    evidence = np.log(posteriors(3, 4))
+    evidence[1] = -np.inf
+    stay = np.array([0.0, 0.5, 0.5])
+    answers, chain = StickyClasses(4).filter(evidence, stay)
+    np.testing.assert_allclose(np.exp(answers[1]), 0.5 * np.exp(answers[0]) + 0.5 / 4)
+    assert np.isfinite(chain.answer).all()
+
+
+def test_nothing_is_changed_in_place():
+    y = posteriors(20, 4)
+    _, _, chain = run(y, y)
+    before = chain.state()
+    arrays = {name: array.copy() for name, array in before[0].items()}
+    run(y, y, chain)
+    assert chain.state()[1] == before[1]
+    for name, array in chain.state()[0].items():
+        np.testing.assert_array_equal(array, arrays[name])
+
+
+def test_merged_chains_add_their_sums_and_follow_no_sample():
+    y, z = posteriors(20, 4, 1), posteriors(30, 4, 2)
+    first, second = run(y, y)[2], run(z, z)[2]
+    both = first.merged(second)
+    assert both.stays == first.stays + second.stays
+    assert both.changes == first.changes + second.changes
+    answers, stay, after = run(z[:1], z[:1], both)
+    np.testing.assert_allclose(np.exp(answers), z[:1])
+    assert stay[0] == 0.0
+    assert after.stays == both.stays  # a sample that follows none is no stay and no change
+
+
+def test_a_restored_chain_continues_bit_for_bit():
+    y = posteriors(40, 4)
+    whole = run(y, y)[0]
+    chain = run(y[:25], y[:25])[2]
+    restored = StickyClasses(4).restore(*chain.state())
+    np.testing.assert_array_equal(run(y[25:], y[25:], restored)[0], whole[25:])
+
+
+def test_restored_late_answers_continue_bit_for_bit():
+    evidence = np.log(posteriors(10, 4))
+    stay = np.full(10, 0.7)
+    filtered, _ = StickyClasses(4).filter(evidence, stay)
+    _, late = LateAnswers(4, 3).add(filtered[:6], evidence[:6], stay[:6])
+    restored = LateAnswers(4, 3).restore(*late.state())
+    rest = filtered[6:], evidence[6:], stay[6:]
+    np.testing.assert_array_equal(restored.add(*rest)[0], late.add(*rest)[0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"stays": -1.0}, "stays"),
+        ({"stays": float("nan")}, "stays"),
+        ({"changes": True}, "changes"),
+        ({"changes": "many"}, "changes"),
+        ({"follows": 1}, "follows"),
+        ({"zero_shot": np.ones(4)}, "zero_shot"),
+        ({"answer": np.array([2.0, -1.0, 0.0, 0.0])}, "answer"),
+        ({"answer": np.ones(3) / 3}, "shape"),
+    ],
+)
+def test_states_that_no_samples_lead_to_are_refused(changes, words):
+    arrays, values = run(posteriors(9, 4), posteriors(9, 4))[2].state()
+    arrays = {name: changes.get(name, array) for name, array in arrays.items()}
+    values = {name: changes.get(name, value) for name, value in values.items()}
+    with pytest.raises(ValueError, match=words):
+        StickyClasses(4).restore(arrays, values)
+
+
+def test_more_stays_and_changes_than_samples_are_refused():
+    chain = run(posteriors(9, 4), posteriors(9, 4))[2]
+    chain.check(9)
+    with pytest.raises(ValueError, match=r"stays \+ changes"):
+        chain.check(5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"stay": np.array([0.5, 2.0])}, "stay"),
+        ({"stay": np.full(3, 0.5)}, "shapes"),
+        ({"filtered": np.zeros((2, 5))}, "shapes"),
+    ],
+)
+def test_late_answers_that_no_samples_lead_to_are_refused(changes, words):
+    arrays = {"filtered": np.zeros((2, 4)), "evidence": np.zeros((2, 4)), "stay": np.full(2, 0.5)}
+    LateAnswers(4, 2).restore(arrays, {})
+    with pytest.raises(ValueError, match=words):
+        LateAnswers(4, 2).restore(arrays | changes, {})
+    with pytest.raises(ValueError, match="more than lag = 1"):
+        LateAnswers(4, 1).restore(arrays, {})
