@@ -1,8 +1,8 @@
 """The order of a stream as information: the class of a sample is often that of the sample before.
 
-A hidden Markov chain. With probability a, a sample has the class of the sample before; otherwise its class is drawn
-anew, all classes alike. The prior of a sample is then a f + (1 - a) / K, with f the posterior of the sample before, and
-its posterior is proportional to its evidence times that prior.
+A hidden Markov chain. With probability a, a sample has the class of the sample before; otherwise its class is drawn,
+all classes alike. The prior of a sample is then a f + (1 - a) / K, with f the posterior of the sample before, and its
+posterior is proportional to its evidence times that prior.
 
 a is estimated without labels, from zero-shot posteriors alone: each sample adds its expected "stay" and "change" to two
 sums. What a method has learned therefore cannot hide the order from the estimate. Where the order is random, a stays
@@ -53,7 +53,7 @@ class StickyClasses:
         self.stays = 0.0
         """Sum of the probabilities that a sample has the class of the one before."""
         self.changes = 0.0
-        """Sum of the probabilities that its class was drawn anew."""
+        """Sum of the probabilities that its class was drawn."""
         self.follows = False
         """Whether the next sample follows one of this stream."""
         self.zero_shot = np.full(n_classes, 1.0 / n_classes)
@@ -234,7 +234,7 @@ def smooth(filtered: np.ndarray, log_evidence: np.ndarray, stay: np.ndarray) -> 
 def _back(message: np.ndarray, e: np.ndarray, stay: Any) -> np.ndarray:
     """What a sample and those after it say about the class of the one before, scaled to the maximum 1.
 
-    Never 0: a class may be drawn anew, so that every entry is at least (1 - stay) / K of the largest.
+    Never 0: any class may be drawn, so that every entry is at least (1 - stay) / K of the largest.
     """
     product = message * e
     back = stay * product + ((1.0 - stay) / product.shape[-1]) * product.sum(axis=-1, keepdims=True)
