@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 
 import numpy as np
@@ -147,6 +148,15 @@ class CountsAfterLearning(Sound):
         return self.sharper * super()._predict_scores(features)
 
 
+class IgnoresInterrupts(Sound):
+    def adapt(self, features):
+        while True:
+            try:
+                return super().adapt(features)
+            except KeyboardInterrupt:
+                continue
+
+
 class CountsImagesAfterLearning(Sound, ViewMethod):
     def _prepare(self):
         self.sharper = 1.0
@@ -223,6 +233,7 @@ class WritesADifferentFile(Sound):
         (OrderMatters, "sample_order_does_not_matter_for_a_set"),
         (OrderMatters, "chunks_do_not_show"),
         (CountsAfterLearning, "interrupted_adapt_learns_whole_samples"),
+        (IgnoresInterrupts, "interrupted_adapt_learns_whole_samples"),
         (CountsImagesAfterLearning, "interrupted_adapt_views_learns_whole_images"),
         (PredictsOutOfTurn, "threads_may_share_a_method"),
         (UsesOneBuffer, "threads_may_share_a_method"),
@@ -237,6 +248,17 @@ def test_broken_methods_fail_the_check(broken, failing_check):
     except NotApplicable as reason:
         pytest.skip(str(reason))
     pytest.fail(f"{failing_check} did not notice {broken.__name__}")
+
+
+def test_interrupts_are_checked_where_the_process_ignores_them():
+    # As in a background process of a shell.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(AssertionError, match=r"stopped at test_check_method\.py"):
+            CHECKS["interrupted_adapt_learns_whole_samples"](Case(CountsAfterLearning))
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_check_method_lists_every_failure_by_name():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import dis
 import inspect
 import linecache
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -17,6 +19,7 @@ from typing import Any
 import numpy as np
 
 import zeroshift
+from zeroshift.interrupts import _State
 from zeroshift.method import Method, ViewMethod
 from zeroshift.testing.case import Case, NotApplicable, assert_same
 
@@ -83,6 +86,8 @@ def _check_traceable() -> None:
         raise NotApplicable("a debugger or a coverage tool traces the lines already")
     if threading.current_thread() is not threading.main_thread():
         raise NotApplicable("signals reach the main thread only")
+    if signal.getsignal(signal.SIGINT) is None:
+        raise NotApplicable("SIGINT has a handler that was not installed from Python and could not be put back")
 
 
 def _check_all(
@@ -144,7 +149,7 @@ def _adapt_until(
 ) -> tuple[int, str]:
     """Adapt, with `action` before line number `stop` of those the call runs: how many lines began, and the last one."""
     files = _files(type(method))
-    begun, place = 0, ""
+    begun, place, ended = 0, "", False
 
     def follow(frame: FrameType, event: str, argument: Any) -> Any:
         name = frame.f_code.co_filename
@@ -159,22 +164,39 @@ def _adapt_until(
                 action()
         return count
 
-    sys.settrace(follow)
-    try:
-        _adapt(method, rows)
-    except raised:
-        pass
-    finally:
-        sys.settrace(None)
+    with _sigint_raises():
+        sys.settrace(follow)
+        try:
+            _adapt(method, rows)
+        except raised:
+            ended = True
+        finally:
+            sys.settrace(None)
+    assert ended or not place or action is not _interrupt, f"interrupted at {place}: the call did not end"
+    assert not _State.depth, f"stopped at {place}: signals stay postponed"
     return begun, place
 
 
+@contextmanager
+def _sigint_raises() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, also in a process that ignores it. A shell starts background processes so."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _is_guard(frame: FrameType) -> bool:
-    """Whether the line belongs to the mechanism itself. Between the end of a `with` block and its `__exit__`, where a
-    trace function can raise an exception, no exception can occur otherwise."""
+    """Whether the line belongs to the mechanism itself. Between the end of a `with` block and its `__exit__`, and at a
+    line that does nothing (`pass`), a trace function can raise an exception, but none can occur otherwise."""
+    if frame.f_code.co_code[frame.f_lasti] == NOTHING:
+        return True  # Python 3.11 does not call `__exit__` if it raises in a `with` block
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
     return frame.f_code.co_name in GUARDS or "_learning(" in line or "Watch(" in line
 
+
+NOTHING = dis.opmap["NOP"]
 
 GUARDS = ("__enter__", "__exit__", "__setattr__", "_check_usable")
 """The functions that postpone signals."""
