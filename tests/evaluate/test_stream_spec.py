@@ -23,6 +23,10 @@ def test_every_kind_equals_its_function(clusters):
         "class_sorted": ours.class_sorted(labels, 3),
         "dirichlet": ours.dirichlet(labels, 3),
         "few_classes": ours.few_classes(labels, 3),
+        "bursts": ours.bursts(labels, 3),
+        "recurring": ours.recurring(labels, 3),
+        "some_classes": ours.some_classes(labels, 3),
+        "some_classes_sorted": ours.some_classes_sorted(labels, 3),
         "continual": ours.continual([100, 50], 3),
         "gradual": ours.gradual([100, 50], 3),
         "mixed": ours.mixed([100, 50], 3),
@@ -77,8 +81,12 @@ def test_invalid_streams_are_rejected_without_a_set(kind, parameters, words):
         ("long_tail", {"imbalance": 0.5}, "imbalance must be a number of at least 1"),
         ("few_confident", {"per_class": -1}, "per_class must be an integer of at least 0"),
         ("few_confident", {"share": 2}, "share must be a number from 0 to 1"),
+        ("bursts", {"mean_length": 0.5}, "mean_length must be a number of at least 1; got 0.5"),
+        ("recurring", {"rounds": 0}, "rounds must be an integer of at least 1; got 0"),
+        ("some_classes", {"class_share": 0}, "class_share must be a number greater than 0"),
+        ("some_classes_sorted", {"class_share": 1.1}, "class_share must be a number greater than 0 and at most 1"),
     ],
-    ids=range(11),
+    ids=range(15),
 )
 def test_values_are_checked_without_a_set(kind, parameters, words):
     with pytest.raises((ValueError, TypeError), match=words):

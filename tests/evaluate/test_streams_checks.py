@@ -17,6 +17,10 @@ BY_LABELS = {
     "dirichlet": ours.dirichlet,
     "few_classes": ours.few_classes,
     "long_tail": ours.long_tail,
+    "bursts": ours.bursts,
+    "recurring": ours.recurring,
+    "some_classes": ours.some_classes,
+    "some_classes_sorted": ours.some_classes_sorted,
 }
 BY_CONFIDENCE = {
     "easy_to_hard": ours.easy_to_hard,

@@ -5,11 +5,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeroshift.evaluate.streams import class_sorted, dirichlet, easy_to_hard, few_classes, hard_to_easy, random_order
+from zeroshift.evaluate.streams import (
+    bursts,
+    class_sorted,
+    dirichlet,
+    easy_to_hard,
+    few_classes,
+    hard_to_easy,
+    random_order,
+    recurring,
+)
 
 LABELS = st.lists(st.integers(0, 5), min_size=1, max_size=60).map(np.array)
 SEEDS = st.integers(0, 1000)
-BY_LABEL = {"class_sorted": class_sorted, "dirichlet": dirichlet, "few_classes": few_classes}
+BY_LABEL = {
+    "class_sorted": class_sorted,
+    "dirichlet": dirichlet,
+    "few_classes": few_classes,
+    "bursts": bursts,
+    "recurring": recurring,
+}
 BY_CONFIDENCE = {"easy_to_hard": easy_to_hard, "hard_to_easy": hard_to_easy}
 
 

@@ -3,6 +3,7 @@
 from zeroshift.evaluate.streams.domains import can_stack, continual, gradual, mixed, stack_datasets
 from zeroshift.evaluate.streams.long_tail import EarlyNoise, early_noise, long_tail, long_tail_counts
 from zeroshift.evaluate.streams.orders import (
+    bursts,
     class_sorted,
     dirichlet,
     easy_to_hard,
@@ -10,6 +11,9 @@ from zeroshift.evaluate.streams.orders import (
     few_confident,
     hard_to_easy,
     random_order,
+    recurring,
+    some_classes,
+    some_classes_sorted,
 )
 from zeroshift.evaluate.streams.spec import KINDS, StreamInputs, StreamSpec
 from zeroshift.evaluate.streams.stream import Stream
@@ -20,6 +24,7 @@ __all__ = [
     "Stream",
     "StreamInputs",
     "StreamSpec",
+    "bursts",
     "can_stack",
     "class_sorted",
     "continual",
@@ -34,5 +39,8 @@ __all__ = [
     "long_tail_counts",
     "mixed",
     "random_order",
+    "recurring",
+    "some_classes",
+    "some_classes_sorted",
     "stack_datasets",
 ]

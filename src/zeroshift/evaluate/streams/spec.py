@@ -94,6 +94,22 @@ def _few_classes(inputs: StreamInputs, seed: int, classes_per_batch: int = 2, ba
     return orders.few_classes(inputs.labels, seed, classes_per_batch=classes_per_batch, batch_size=batch_size)
 
 
+def _bursts(inputs: StreamInputs, seed: int, mean_length: float = orders.MEAN_LENGTH) -> Stream:
+    return orders.bursts(inputs.labels, seed, mean_length=mean_length)
+
+
+def _recurring(inputs: StreamInputs, seed: int, rounds: int = orders.ROUNDS) -> Stream:
+    return orders.recurring(inputs.labels, seed, rounds=rounds)
+
+
+def _some_classes(inputs: StreamInputs, seed: int, class_share: float = orders.CLASS_SHARE) -> Stream:
+    return orders.some_classes(inputs.labels, seed, class_share=class_share)
+
+
+def _some_classes_sorted(inputs: StreamInputs, seed: int, class_share: float = orders.CLASS_SHARE) -> Stream:
+    return orders.some_classes_sorted(inputs.labels, seed, class_share=class_share)
+
+
 def _continual(inputs: StreamInputs, seed: int, domains: Sequence[int], names: Sequence[str] | None = None) -> Stream:
     return _check_length(inputs, domain_streams.continual(domains, seed, names=names))
 
@@ -131,6 +147,10 @@ KINDS: dict[str, Maker] = {
     "class_sorted": _class_sorted,
     "dirichlet": _dirichlet,
     "few_classes": _few_classes,
+    "bursts": _bursts,
+    "recurring": _recurring,
+    "some_classes": _some_classes,
+    "some_classes_sorted": _some_classes_sorted,
     "continual": _continual,
     "gradual": _gradual,
     "mixed": _mixed,
@@ -178,8 +198,9 @@ class StreamSpec:
     """A kind of stream and its parameters, applicable to any set.
 
     `kind` is one of `KINDS`, each a function of `zeroshift.evaluate.streams` with the parameters it takes: random
-    (`random_order`), easy_to_hard, hard_to_easy, class_sorted, dirichlet, few_classes, long_tail, few_confident; and
-    continual, gradual and mixed over the output of `stack_datasets`, with `domains` as the number of rows of each set.
+    (`random_order`), easy_to_hard, hard_to_easy, class_sorted, dirichlet, few_classes, bursts, recurring, some_classes,
+    some_classes_sorted, long_tail, few_confident; and continual, gradual and mixed over the output of `stack_datasets`,
+    with `domains` as the number of rows of each set.
 
     >>> import numpy as np
     >>> pets = FeatureSet(np.eye(2)[[0, 1, 1]], prototypes=np.eye(2), labels=[0, 1, 1])
