@@ -49,6 +49,10 @@ def assert_same(first: FeatureSet, second: FeatureSet) -> None:
     for mode in first.prompts:
         assert first.prototypes[mode].dtype == second.prototypes[mode].dtype
         np.testing.assert_array_equal(first.prototypes[mode], second.prototypes[mode])
+    assert list(first.extra) == list(second.extra)
+    for name, rows in first.extra.items():
+        assert rows.dtype == second.extra[name].dtype
+        np.testing.assert_array_equal(rows, second.extra[name])
     for name in ("default_prompt", "class_names", "logit_scale", "provenance"):
         assert getattr(first, name) == getattr(second, name), name
 
@@ -60,6 +64,7 @@ def feature_sets(draw) -> FeatureSet:
     modes = draw(st.lists(st.text(min_size=1, max_size=6), min_size=1, max_size=3, unique=True))
     names = draw(st.lists(st.text(min_size=1).filter(str.strip), min_size=k, max_size=k, unique=True))
     views = unit(n, v, d, dtype=dtype) if draw(st.booleans()) else None
+    others = draw(st.lists(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,8}", fullmatch=True), max_size=2, unique=True))
     return FeatureSet(
         unit(n, d, dtype=dtype) if views is None else None,
         prototypes={mode: unit(k, d, seed=seed) for seed, mode in enumerate(modes)},
@@ -68,6 +73,7 @@ def feature_sets(draw) -> FeatureSet:
         logit_scale=draw(st.floats(1e-3, 1e3)),
         default_prompt=draw(st.sampled_from(modes)),
         views=views,
+        extra={name: unit(n, seed + 1, seed=seed, dtype=dtype) for seed, name in enumerate(others)},
         provenance=draw(st.dictionaries(st.text(), st.none() | st.integers() | st.text() | st.lists(st.text()))),
     )
 

@@ -40,7 +40,8 @@ DIGEST_BYTES = 16
 
 
 def features_digest(features: FeatureSet) -> str:
-    """Digest of features, views, labels, prototypes of all prompt modes and logit scale. Names are not included.
+    """Digest of features, views, extra features, labels, prototypes of all prompt modes and logit scale. Names of
+    classes and samples are not included.
 
     >>> pets = FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1])
     >>> features_digest(pets) == features_digest(
@@ -56,6 +57,7 @@ def features_digest(features: FeatureSet) -> str:
     arrays: dict[str, np.ndarray | None] = {"features": features.features, "labels": features.labels}
     arrays |= {f"prototypes {mode}": matrix for mode, matrix in sorted(features.prototypes.items())}
     arrays["views"] = features.views
+    arrays |= {f"extra {name}": rows for name, rows in features.extra.items()}
     for name, array in arrays.items():
         if array is not None:
             _add(found, name, array)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -26,11 +27,14 @@ from zeroshift.parsers import parse_json
 __all__ = [
     "UNNAMED_PROMPT",
     "blocks",
+    "check_same_images",
     "check_view_zero",
     "normalize_fields",
     "read_only",
     "same_values",
     "validate_class_names",
+    "validate_extra",
+    "validate_extra_name",
     "validate_features",
     "validate_indices",
     "validate_prototypes",
@@ -82,7 +86,7 @@ def _as_read_only_numpy(name: str, given: Array) -> np.ndarray:
 
 
 def normalize_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Constructor arguments with the rows of prototypes, views and features scaled to unit length, in new arrays."""
+    """Constructor arguments with all rows (prototypes, views, features, extra) scaled to unit length, in new arrays."""
     scaled = dict(fields)
     prototypes = fields["prototypes"]
     if isinstance(prototypes, Mapping):
@@ -95,6 +99,8 @@ def normalize_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
         scaled["views"] = _unit_views(fields["views"])
     if fields.get("features") is not None:
         scaled["features"] = _unit_rows("features", fields["features"])
+    if fields.get("extra"):
+        scaled["extra"] = {name: _unit_rows(f"extra[{name!r}]", rows) for name, rows in fields["extra"].items()}
     return scaled
 
 
@@ -121,6 +127,73 @@ def validate_features(given: Array, n_classes: int, dimension: int) -> np.ndarra
     features = _as_read_only_numpy("features", given)
     check_matrix("features", features, columns=dimension, classes=n_classes)
     return features
+
+
+EXTRA_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""Names of extra features are also names of arrays in files, and typed on command lines."""
+
+
+def validate_extra_name(name: object) -> str:
+    """The name of extra features."""
+    if not isinstance(name, str):
+        raise TypeError(f"the name of extra features must be a string; got {name!r}. Fix: 'dinov2'.")
+    if not EXTRA_NAME.fullmatch(name):
+        fitting = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:100].lstrip("._-") or "second"
+        raise ValueError(
+            "the name of extra features must be 1 to 100 letters (a to z), digits, '.', '_' and '-', the first a "
+            f"letter or digit; got {name!r}. Fix: {fitting!r}."
+        )
+    return name
+
+
+def validate_extra(given: Mapping[str, Array], samples: int) -> dict[str, np.ndarray]:
+    """(N, any d) unit rows of other encoders by name, in the order of the names; not copied."""
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"extra must be a mapping from names to arrays; got {type(given).__name__}. Fix: extra={{'dinov2': rows}}."
+        )
+    checked: dict[str, np.ndarray] = {}
+    for name in sorted(map(validate_extra_name, given)):
+        argument = f"extra[{name!r}]"
+        rows = _as_read_only_numpy(argument, given[name])
+        if rows.ndim == 2 and len(rows) != samples:
+            raise ValueError(
+                f"{argument} has {len(rows)} rows, but features has {samples}: one row for each image, in the same "
+                "order. Fix: encode the same images with both encoders."
+            )
+        check_matrix(argument, rows)
+        checked[name] = rows
+    return checked
+
+
+def check_same_images(ours: Any, theirs: Any, name: str) -> None:
+    """Refuse a `FeatureSet` that cannot contain the same images in the same order, as far as numbers, labels and names
+    of samples tell."""
+    fix = "Fix: extract both from the same images, in the same order."
+    if ours.n_samples != theirs.n_samples:
+        raise ValueError(
+            f"{name!r} has {theirs.n_samples} samples, but this set has {ours.n_samples}: they are not of the same "
+            f"images. {fix}"
+        )
+    if ours.sample_names is not None and theirs.sample_names is not None:
+        differing = (i for i in range(ours.n_samples) if ours.sample_names[i] != theirs.sample_names[i])
+        if (row := next(differing, None)) is not None:
+            raise ValueError(
+                f"{name!r} calls sample {row} {theirs.sample_names[row]!r}, this set {ours.sample_names[row]!r}: they "
+                f"are not the same images in the same order. {fix}"
+            )
+    if ours.labels is None or theirs.labels is None:
+        return
+    # Where both have the same names of classes, perhaps in another order, the names are compared.
+    same_names = sorted(ours.class_names) == sorted(theirs.class_names)
+    place = [ours.class_names.index(one) for one in theirs.class_names] if same_names else range(theirs.n_classes)
+    wrong = np.asarray(place)[theirs.labels] != ours.labels
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ValueError(
+            f"{name!r} has other labels than this set ({int(wrong.sum())} of {len(wrong)} differ, the first in row "
+            f"{row}): they are not the same images in the same order. {fix}"
+        )
 
 
 def validate_prototypes(prototypes: Array | Mapping[str, Array]) -> dict[str, np.ndarray]:

@@ -14,11 +14,14 @@ import numpy as np
 from zeroshift.arrays import Array, check_labels
 from zeroshift.features.checks import (
     blocks,
+    check_same_images,
     check_view_zero,
     normalize_fields,
     read_only,
     same_values,
     validate_class_names,
+    validate_extra,
+    validate_extra_name,
     validate_features,
     validate_indices,
     validate_prototypes,
@@ -42,8 +45,8 @@ DEFAULT_LOGIT_SCALE = 100.0
 class FeatureSet:
     """Image features with everything a zero-shot classifier needs: prototypes, class names, logit scale.
 
-    Arrays are stored as read-only NumPy arrays. Prototypes and labels are copied. Features and views, which can be
-    larger than memory, are not copied: do not write to the array (or memory-mapped file) afterwards.
+    Arrays are stored as read-only NumPy arrays. Prototypes and labels are copied. Features, extra features and views,
+    which can be larger than memory, are not copied: do not write to the array (or memory-mapped file) afterwards.
 
     Parameters
     ----------
@@ -57,6 +60,8 @@ class FeatureSet:
     default_prompt : the mode used where none is named; by default "ensemble", or else the first mode by name.
     views : (N, V, d) features of V augmented views of each image, where view 0 is the unchanged image.
     sample_names : what the N samples are called, such as the files they come from; None where they have no names.
+    extra : features of the same images from other encoders by name, {"dinov2": (N, d2)}, rows of unit length in the
+        order of `features`. Methods that take a second encoder are given one of them; see `with_extra`.
     provenance : where the set comes from, a JSON-serialisable mapping.
 
     Examples
@@ -80,6 +85,7 @@ class FeatureSet:
     logit_scale: float
     views: np.ndarray | None
     sample_names: tuple[str, ...] | None
+    extra: dict[str, np.ndarray]
     provenance: dict[str, Any]
 
     def __init__(
@@ -93,6 +99,7 @@ class FeatureSet:
         default_prompt: str | None = None,
         views: Array | None = None,
         sample_names: Sequence[str] | None = None,
+        extra: Mapping[str, Array] | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> None:
         by_mode = validate_prototypes(prototypes)
@@ -118,6 +125,7 @@ class FeatureSet:
             logit_scale=Number(0, above=True).check("logit_scale", logit_scale),
             views=views,
             sample_names=validate_sample_names(sample_names, len(features)),
+            extra=validate_extra({} if extra is None else extra, len(features)),
             provenance=validate_provenance({} if provenance is None else provenance),
         )
         if default_prompt is None:
@@ -213,6 +221,7 @@ class FeatureSet:
             labels=None if self.labels is None else read_only(self.labels[rows]),
             views=None if self.views is None else read_only(self.views[rows]),
             sample_names=self._names_at(rows),
+            extra={name: read_only(array[rows]) for name, array in self.extra.items()},
         )
         if chosen.n_samples == 0:
             raise ValueError(f"indices chooses none of the {self.n_samples} samples; a set needs at least one.")
@@ -223,6 +232,40 @@ class FeatureSet:
             return None
         return self.sample_names[rows] if isinstance(rows, slice) else tuple(self.sample_names[i] for i in rows)
 
+    def with_extra(
+        self, name: str, features: Array | FeatureSet, provenance: Mapping[str, Any] | None = None
+    ) -> FeatureSet:
+        """This set with features of the same images from another encoder, called `name`; this set is not changed.
+
+        Parameters
+        ----------
+        features : (N, d2) unit rows in the order of this set; or another `FeatureSet` of the same images in the same
+            order, whose features are taken. It must have as many samples, and the same labels and names of samples
+            where both sets have them.
+        provenance : where the features come from; by default the provenance of the other set. Stored under
+            `provenance["extra"][name]`.
+
+        >>> pets = FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1])
+        >>> both = pets.with_extra("second", np.eye(2, 3))
+        >>> both.extra["second"].shape, both.summary()["extra"], pets.extra
+        ((2, 3), {'second': 3}, {})
+        """
+        validate_extra_name(name)
+        if name in self.extra:
+            raise ValueError(
+                f"the set already has extra features called {name!r}. Fix: another name, such as {name + '-2'!r}."
+            )
+        if isinstance(features, FeatureSet):
+            check_same_images(self, features, name)
+            provenance = features.provenance if provenance is None else provenance
+            features = features.features
+        combined = copy.copy(self)
+        combined._store(extra=dict(sorted({**self.extra, **validate_extra({name: features}, self.n_samples)}.items())))
+        if provenance:
+            described = {**self.provenance.get("extra", {}), name: dict(validate_provenance(provenance))}
+            combined._store(provenance={**self.provenance, "extra": described})
+        return combined
+
     def summary(self) -> dict[str, Any]:
         """A JSON-serialisable description of the set, with its zero-shot accuracy (None without labels)."""
         return {
@@ -230,6 +273,7 @@ class FeatureSet:
             "n_classes": self.n_classes,
             "dimension": self.dimension,
             "n_views": self.n_views,
+            "extra": {name: int(rows.shape[1]) for name, rows in self.extra.items()},
             "dtype": str(self.features.dtype),
             "labelled": self.labels is not None,
             "class_names": list(self.class_names),
@@ -251,6 +295,7 @@ class FeatureSet:
             f"d={self.dimension}",
             str(self.features.dtype),
             *([f"{self.n_views} views"] if self.n_views else []),
+            *([f"extra: {', '.join(self.extra)}"] if self.extra else []),
             "unlabelled" if self.labels is None else "labelled",
             f"prompts: {prompts}",
             f"logit_scale={self.logit_scale:g}",
@@ -268,6 +313,7 @@ class FeatureSet:
             labels=self.labels,
             sample_names=self.sample_names,
             prototypes=self.prototypes,
+            extra=self.extra,
             class_names=self.class_names,
             logit_scale=self.logit_scale,
             default_prompt=self.default_prompt,
@@ -283,6 +329,7 @@ class FeatureSet:
         labels: str | os.PathLike[str] | None = None,
         class_names: str | os.PathLike[str] | Sequence[str] | None = None,
         logit_scale: float | None = None,
+        extra: Mapping[str, str | os.PathLike[str]] | None = None,
         normalize: bool = False,
         check: bool = True,
     ) -> FeatureSet:
@@ -290,13 +337,15 @@ class FeatureSet:
 
         - `.safetensors`: what `save` wrote.
         - `.npz`: `features` (N, d) or `view_features` (N, V, d); `prototypes` or one `prototypes_<mode>` per prompt
-          mode; where known, `labels`, `class_names`, `logit_scale` and `meta` (the provenance, a JSON object).
+          mode; where known, `labels`, `class_names`, `logit_scale`, one `extra_features_<name>` (N, d2) per other
+          encoder, and `meta` (the provenance, a JSON object).
         - `.npy`: only the features, memory-mapped.
 
         What an .npy or .npz file does not contain is passed as an argument: `prototypes` and `labels` as paths of .npy
-        files, `class_names` as a list or the path of a text file with one name per line, `logit_scale` as a number.
+        files, `class_names` as a list or the path of a text file with one name per line, `logit_scale` as a number,
+        `extra` as paths of .npy files by name, memory-mapped.
 
-        With `normalize`, the rows of features, prototypes and views are scaled to unit length; float64 stays float64,
+        With `normalize`, the rows of features, prototypes, views and extra features are scaled to unit length; float64 stays float64,
         narrower types become float32. The scaled rows are a copy in memory, also for a memory-mapped .npy file.
 
         With `check`, each of `hints()` becomes a warning. Object arrays are refused: reading one can execute code.
@@ -310,7 +359,12 @@ class FeatureSet:
         """
         path = checked_path(path)
         fields = read_feature_file(
-            path, prototypes=prototypes, labels=labels, class_names=class_names, logit_scale=logit_scale
+            path,
+            prototypes=prototypes,
+            labels=labels,
+            class_names=class_names,
+            logit_scale=logit_scale,
+            extra=extra,
         )
         try:
             loaded = cls(**(normalize_fields(fields) if normalize else fields))

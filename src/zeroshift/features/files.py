@@ -26,7 +26,9 @@ FEATURES_SCHEMA = 2
 """Version of the .safetensors layout; raised when an older zeroshift could not read the new one."""
 
 NPZ_KEYS = ("features", "view_features", "labels", "prototypes", "class_names", "logit_scale", "meta")
-"""The arrays read from an .npz file, besides `prototypes_<mode>`. Other arrays are ignored."""
+"""The arrays read from an .npz file, besides `prototypes_<mode>` and `extra_features_<name>`; others are ignored."""
+
+EXTRA_PREFIX = "extra_features_"
 
 
 class FileArgumentError(ValueError):
@@ -57,6 +59,7 @@ def write_feature_file(
     labels: np.ndarray | None,
     sample_names: Sequence[str] | None,
     prototypes: Mapping[str, np.ndarray],
+    extra: Mapping[str, np.ndarray],
     **header: Any,
 ) -> None:
     """Write one .safetensors file: the arrays that are not None, and the other fields as its header."""
@@ -67,6 +70,7 @@ def write_feature_file(
             f"Fix: save to {str(path).removesuffix(path.suffix) + '.safetensors'!r}."
         )
     arrays = {f"prototypes_{mode}": matrix for mode, matrix in prototypes.items()}
+    arrays |= {f"{EXTRA_PREFIX}{name}": rows for name, rows in extra.items()}
     for name, array in (("features", features), ("view_features", views), ("labels", labels)):
         if array is not None:
             arrays[name] = array
@@ -85,6 +89,11 @@ def read_feature_file(path: Path, **extra: Any) -> dict[str, Any]:
         )
     check_regular_file(path)
     extra = {name: value for name, value in extra.items() if value is not None}
+    if not isinstance(extra.get("extra", {}), Mapping):
+        raise TypeError(
+            f"extra must be a mapping from names to paths of .npy files; got {type(extra['extra']).__name__}. "
+            "Fix: extra={'dinov2': 'dinov2.npy'}."
+        )
     if path.suffix == ".npy":
         return _read_npy_file(path, **extra)
     if path.suffix == ".npz":
@@ -129,6 +138,11 @@ def _fields_from_arrays(path: Path, arrays: Mapping[str, np.ndarray], keys: Sequ
         "views": arrays.get("view_features"),
         "labels": arrays.get("labels"),
         "prototypes": prototypes,
+        "extra": {
+            key.removeprefix("extra_features_"): array
+            for key, array in arrays.items()
+            if key.startswith("extra_features_")
+        },
     }
 
 
@@ -147,13 +161,15 @@ def _read_safetensors_file(path: Path) -> dict[str, Any]:
 
 
 def _read_npz_file(path: Path, extra: Mapping[str, Any]) -> dict[str, Any]:
-    keys, arrays = read_npz(path, lambda key: key in NPZ_KEYS or key.startswith("prototypes_"))
+    keys, arrays = read_npz(path, lambda key: key in NPZ_KEYS or key.startswith(("prototypes_", EXTRA_PREFIX)))
     present_names = {"prototypes" if key.startswith("prototypes_") else key for key in keys}
     conflicts = [name for name in extra if name in present_names]
+    conflicts += [f"extra[{name!r}]" for name in extra.get("extra", {}) if f"{EXTRA_PREFIX}{name}" in keys]
     _refuse_conflicts(path, conflicts, f"the file contains its own ({', '.join(keys)})")
     given = _read_extra_files(**extra)
     arrays |= {name: given.pop(name) for name in ("prototypes", "labels") if name in given}
     fields = _fields_from_arrays(path, arrays, keys)
+    fields["extra"] |= given.pop("extra", {})
     if "class_names" in arrays:
         fields["class_names"] = arrays["class_names"]
     if "logit_scale" in arrays:
@@ -188,6 +204,7 @@ def _read_extra_files(
     labels: str | os.PathLike[str] | None = None,
     class_names: str | os.PathLike[str] | Sequence[str] | None = None,
     logit_scale: float | None = None,
+    extra: Mapping[str, str | os.PathLike[str]] | None = None,
 ) -> dict[str, Any]:
     """Constructor arguments from what is passed in addition to a file; what is not passed is omitted."""
     fields: dict[str, Any] = {}
@@ -199,6 +216,10 @@ def _read_extra_files(
         if isinstance(class_names, (str, os.PathLike)):
             class_names = _read_names(Path(class_names))
         fields["class_names"] = class_names
+    if extra is not None:
+        fields["extra"] = {
+            name: _read_npy(path, argument=f"extra[{name!r}]", mapped=True) for name, path in extra.items()
+        }
     if logit_scale is not None:  # checked here: a wrong argument is not an error of the file
         fields["logit_scale"] = Number(0, above=True).check("logit_scale", logit_scale)
     return fields

@@ -115,8 +115,8 @@ def checked_domains(domains: Sequence[int], names: Sequence[str] | None) -> tupl
 def stack_datasets(sets: Mapping[str, FeatureSet] | Sequence[FeatureSet]) -> FeatureSet:
     """One set with the rows of all sets. They must have the same classes, prototypes and logit scale.
 
-    The provenance lists the names and sizes of the sets, and keeps what their provenances have in common. Views are
-    dropped.
+    The provenance lists the names and sizes of the sets, and keeps what their provenances have in common. Extra
+    features that all sets have, with the same dimension, are kept. Views are dropped.
 
     >>> a = FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1])
     >>> both = stack_datasets({"clean": a, "again": a.subset([1])})
@@ -144,6 +144,11 @@ def stack_datasets(sets: Mapping[str, FeatureSet] | Sequence[FeatureSet]) -> Fea
         logit_scale=first.logit_scale,
         default_prompt=first.default_prompt,
         sample_names=[name for some in names for name in some] if len(names) == len(all_sets) else None,
+        extra={
+            name: np.concatenate([one.extra[name] for one in all_sets])
+            for name, rows in first.extra.items()
+            if all(name in one.extra and one.extra[name].shape[1] == rows.shape[1] for one in all_sets)
+        },
         provenance={
             **{key: value for key, value in first.provenance.items() if _is_common(key, value, all_sets)},
             "domains": [{"name": name, "samples": one.n_samples} for name, one in by_name.items()],
