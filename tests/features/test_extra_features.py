@@ -98,7 +98,7 @@ class TestWithExtra:
         assert_same(third, with_both(provenance=both.provenance))
 
     def test_a_name_twice_is_refused(self):
-        with pytest.raises(ValueError, match="already has extra features called 'dinov2'. Fix: another name"):
+        with pytest.raises(ValueError, match=r"already has extra features called 'dinov2'. Fix: another name"):
             with_both().with_extra("dinov2", OTHER)
 
     def test_another_set_of_the_same_images(self):
@@ -133,7 +133,7 @@ class TestWithExtra:
 
     def test_another_number_of_samples_is_refused(self):
         other = FeatureSet(OTHER[:4], prototypes=unit(3, 5))
-        with pytest.raises(ValueError, match="'other' has 4 samples, but this set has 6.*Fix: extract both"):
+        with pytest.raises(ValueError, match=r"'other' has 4 samples, but this set has 6.*Fix: extract both"):
             small().with_extra("other", other)
 
     def test_unlabelled_and_unnamed_sets_match_any(self):

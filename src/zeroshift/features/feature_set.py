@@ -345,8 +345,9 @@ class FeatureSet:
         files, `class_names` as a list or the path of a text file with one name per line, `logit_scale` as a number,
         `extra` as paths of .npy files by name, memory-mapped.
 
-        With `normalize`, the rows of features, prototypes, views and extra features are scaled to unit length; float64 stays float64,
-        narrower types become float32. The scaled rows are a copy in memory, also for a memory-mapped .npy file.
+        With `normalize`, the rows of features, prototypes, views and extra features are scaled to unit length; float64
+        stays float64, narrower types become float32. The scaled rows are a copy in memory, also for a
+        memory-mapped .npy file.
 
         With `check`, each of `hints()` becomes a warning. Object arrays are refused: reading one can execute code.
 
