@@ -47,8 +47,6 @@ KINDS = (
     Kind("hard to easy", "hard_to_easy"),
     *(kind for kind in STREAMS if kind.domains),
 )
-THIRD = Kind("a third of the classes", "random")
-"""In random order; the classes are drawn separately for every order."""
 
 NO_CAUTION = {"balance": (0.0, 0.0), "correlation": 1e6}
 
@@ -86,15 +84,6 @@ def load(where: str) -> zeroshift.FeatureSet:
     return zeroshift.FeatureSet.load(where, check=False) if Path(where).exists() else zeroshift.data.packs.load(where)
 
 
-def third_of_classes(where: str, seed: int) -> zeroshift.FeatureSet:
-    """The samples of a third of the classes, at least two classes. All prototypes are kept."""
-    whole = load(where)
-    if whole.labels is None:
-        raise ValueError(f"{where} has no labels: there is nothing to score. Fix: a labelled set.")
-    kept = np.random.default_rng(seed).permutation(whole.n_classes)[: max(2, whole.n_classes // 3)]
-    return whole.subset(np.flatnonzero(np.isin(whole.labels, kept)))
-
-
 def sources() -> dict[str, str]:
     """Name and source of every set without views: bundled packs, then files."""
     places = {info.name: info.name for info in zeroshift.data.packs.list()}
@@ -116,17 +105,6 @@ def planned_runs(places: Mapping[str, str], members: Sequence[Member]) -> Iterat
                     yield PlannedRun(kind.label, member.name, seed, compared.title, trial)
 
 
-def planned_runs_of_thirds(places: Mapping[str, str]) -> Iterator[tuple[Member, PlannedRun]]:
-    for name, where in places.items():
-        for seed in range(ORDERS):
-            member = Member.of(f"{name}, third {seed}", third_of_classes(where, seed))
-            for compared in METHODS:
-                trials = runs(
-                    member, compared.method, ORDERS, compared.parameters, stream_spec=THIRD.stream_spec(member)
-                )
-                yield member, PlannedRun(THIRD.label, name, seed, compared.title, trials[seed])
-
-
 def measure(
     folder: Path, processes: int, methods: Sequence[str], orders: int, sets: Sequence[str]
 ) -> list[dict[str, Any]]:
@@ -134,9 +112,8 @@ def measure(
     places = sources()
     suite = Suite.of({name: load(where) for name, where in places.items()})
     members = (*suite.members, *stacked_members(suite))
-    thirds = list(planned_runs_of_thirds(places))
-    everything = [*planned_runs(places, members), *(run for _, run in thirds)]
-    loaders = {member.dataset.digest: member.dataset.load for member in (*members, *(member for member, _ in thirds))}
+    everything = list(planned_runs(places, members))
+    loaders = {member.dataset.digest: member.dataset.load for member in members}
     ledger = Ledger(folder)
     chosen = [
         run for run in everything if run.method in methods and run.seed < orders and (not sets or run.set in sets)

@@ -1,18 +1,6 @@
-"""The benchmark of streams: kinds of streams, thirds of the classes, and summaries."""
+"""The benchmark of streams: kinds of streams, sets and families, and summaries."""
 
-import numpy as np
-from mixture_streams import (
-    CORRELATED,
-    KINDS,
-    METHODS,
-    MIXTURE,
-    ORDERS,
-    THIRD,
-    planned_runs,
-    planned_runs_of_thirds,
-    summary,
-    third_of_classes,
-)
+from mixture_streams import CORRELATED, KINDS, METHODS, MIXTURE, ORDERS, planned_runs, summary
 
 from zeroshift.data import packs
 from zeroshift.evaluate.streams.spec import KINDS as EVERY_KIND
@@ -30,7 +18,7 @@ def test_every_kind_of_stream_is_measured():
     assert {kind.kind for kind in KINDS} == set(EVERY_KIND)
     found = {kind.parameters["concentration"] for kind in KINDS if kind.kind == "dirichlet"}
     assert found == {1.0, CORRELATED}
-    assert len({kind.label for kind in (*KINDS, THIRD)}) == len(KINDS) + 1
+    assert len({kind.label for kind in KINDS}) == len(KINDS)
 
 
 def test_sets_run_alone_and_families_across_domains():
@@ -42,24 +30,6 @@ def test_sets_run_alone_and_families_across_domains():
     runs = [run.trial.key for run in planned]
     within = len(KINDS) - len(across)
     assert len(runs) == len(set(runs)) == (2 * within + len(across)) * len(METHODS) * ORDERS
-
-
-def test_a_third_of_the_classes_is_left_and_all_prototypes():
-    whole = packs.load("cifar10")
-    some = third_of_classes("cifar10", 1)
-    classes = np.unique(some.labels)
-    assert len(classes) == 3
-    assert some.n_samples == np.isin(whole.labels, classes).sum()
-    assert some.n_classes == whole.n_classes == 10
-    assert set(classes) != set(np.unique(third_of_classes("cifar10", 0).labels))
-
-
-def test_every_order_of_a_third_draws_its_own_classes():
-    found = list(planned_runs_of_thirds({"cifar10": "cifar10"}))
-    assert len(found) == ORDERS * len(METHODS)
-    assert len({member.dataset.digest for member, _ in found}) == ORDERS
-    assert all(run.trial.digest == member.dataset.digest for member, run in found)
-    assert all(run.trial.seed == run.seed for _, run in found)
 
 
 def test_a_mean_is_of_sets_and_the_worst_of_all_cells():

@@ -12,7 +12,7 @@ import numpy as np
 from zeroshift.evaluate import Analysis, Job, StreamSpec, Trial
 from zeroshift.evaluate.streams import can_stack, stack_datasets
 from zeroshift.evaluate.streams.long_tail import IMBALANCE
-from zeroshift.evaluate.streams.orders import CONCENTRATION
+from zeroshift.evaluate.streams.orders import CLASS_SHARE, CONCENTRATION, MEAN_LENGTH, ROUNDS
 from zeroshift.evaluate.streams.spec import LABEL_PARAMETERS
 from zeroshift.experiments._shared.claims import effective_samples, higher
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
@@ -162,6 +162,10 @@ STREAMS = (
     Kind("class-sorted", "class_sorted"),
     Kind("correlated", "dirichlet", {"concentration": CONCENTRATION}),
     Kind("few classes per batch", "few_classes", {"classes_per_batch": CLASSES, "batch_size": BATCH}),
+    Kind("bursts", "bursts", {"mean_length": MEAN_LENGTH}),
+    Kind("recurring", "recurring", {"rounds": ROUNDS}),
+    Kind("a third of the classes", "some_classes", {"class_share": CLASS_SHARE}),
+    Kind("a third, class-sorted", "some_classes_sorted", {"class_share": CLASS_SHARE}),
     LONG_TAIL,
     Kind("few confident", "few_confident", {"per_class": SURE}),
     Kind("continual", "continual", domains=True),
@@ -172,8 +176,10 @@ STREAMS = (
 STREAM_DESCRIPTIONS = (
     f"class-sorted: one class after the other. correlated: a Dirichlet draw per class, with total concentration "
     f"{CONCENTRATION:g}, divides its samples among as many time intervals as there are classes. few classes per batch: "
-    f"at most {CLASSES} in every {BATCH}, as long as classes have enough samples; those that do not come last. long "
-    f"tail: up to {IMBALANCE:g} times as many samples of one class as of another, as far as the smallest class allows. "
+    f"at most {CLASSES} in every {BATCH}, as long as classes have enough samples; those that do not come last. bursts: "
+    f"runs of one class, {MEAN_LENGTH:g} samples long on average. recurring: all classes in blocks, {ROUNDS} times in "
+    f"different orders. a third of the classes: in random order; class-sorted, of the same draw. long tail: up to "
+    f"{IMBALANCE:g} times as many samples of one class as of another, as far as the smallest class allows. "
     f"few confident: of the more confident half of each pseudo-class only {SURE} samples remain."
 )
 """Note below the table."""
