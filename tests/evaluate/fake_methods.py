@@ -45,6 +45,20 @@ class Stream(StandIn):
     name, protocol = "stream", "online"
 
 
+class TwoEncoders(StandIn):
+    """An online method that takes a second encoder and records its features."""
+
+    name, protocol, takes = "two_encoders", "online", ("second",)
+
+    def _prepare(self):
+        super()._prepare()
+        self.seconds = []
+
+    def adapt(self, features, second=None):
+        self.seconds.append(second)
+        return super().adapt(features)
+
+
 class Whole(StandIn):
     """A transductive method that takes several prompts."""
 

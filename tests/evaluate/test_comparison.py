@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from evaluate.fake_methods import TwoEncoders
 from zeroshift import FeatureSet, OnlineADAPT, TransductiveADAPT, ZeroShot
 from zeroshift.evaluate import compare, mean_accuracy, zero_shot_baseline
 
@@ -95,3 +96,12 @@ def test_rows_per_call_depend_on_the_method(clusters):
     assert rows > 64
     assert sizes() == sizes(engine="replay") == [64, rows]
     assert sizes(engine="streaming") == sizes(bank_size=0) == [64, 64]
+
+
+def test_methods_that_take_a_second_encoder_are_given_the_named_one(clusters):
+    both = clusters.with_extra("dinov2", np.eye(clusters.n_samples)).with_extra("vit", np.eye(clusters.n_samples, 200))
+    taking, zero_shot = TwoEncoders(clusters.prototypes_for()), ZeroShot(clusters.prototypes_for())
+    compare(both, [zero_shot, taking], second="vit")
+    np.testing.assert_array_equal(np.concatenate(taking.seconds), both.extra["vit"])
+    with pytest.raises(ValueError, match=r"extra features of the set \(dinov2, vit\); got 'vut'. Did you mean 'vit'"):
+        compare(both, [zero_shot, taking], second="vut")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import threadpoolctl
 
+from evaluate.fake_methods import TwoEncoders
 from zeroshift import OnlineADAPT, TransductiveADAPT, ZeroShot
 from zeroshift.evaluate import run_stream, stream_steps
 from zeroshift.evaluate.resources import one_blas_thread
@@ -103,3 +104,30 @@ def test_blas_threads_come_back():
     with one_blas_thread():
         assert set(threads()) == {1}
     assert threads() == before
+
+
+def test_the_second_encoder_is_given_row_by_row(clusters):
+    method, second = TwoEncoders(clusters.prototypes_for()), np.eye(150, 7)[np.arange(150) % 7]
+    run_stream(method, clusters.features, every=40, second=second)
+    assert [len(rows) for rows in method.seconds] == [40, 40, 40, 30]
+    np.testing.assert_array_equal(np.concatenate(method.seconds), second)
+    order, method = np.array([5, 149, 0]), TwoEncoders(clusters.prototypes_for())
+    list(stream_steps(method, clusters.features, rows=order, every=2, second=second))
+    np.testing.assert_array_equal(np.concatenate(method.seconds), second[order])
+
+
+def test_a_method_with_one_encoder_is_given_none(clusters):
+    method = TwoEncoders(clusters.prototypes_for())
+    run_stream(method, clusters.features)
+    assert set(map(type, method.seconds)) == {type(None)}
+
+
+def test_a_wrong_second_encoder_is_refused_before_anything_is_learned(clusters):
+    method, second = TwoEncoders(clusters.prototypes_for()), np.eye(150)
+    with pytest.raises(ValueError, match=r"second has 149 rows, but features has 150.*Fix: encode the same images"):
+        stream_steps(method, clusters.features, second=second[:149])
+    with pytest.raises(ValueError, match=r"second row 3.*length 2"):
+        stream_steps(method, clusters.features, second=second * np.where(np.arange(150) == 3, 2, 1)[:, None])
+    with pytest.raises(TypeError, match=r"adapt_online takes no second encoder.*Fix: second=None"):
+        stream_steps(online(clusters), clusters.features, second=second)
+    assert method.n_seen == 0

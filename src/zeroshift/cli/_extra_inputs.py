@@ -1,8 +1,10 @@
-"""`--support`, `--validation`, `--unlabelled`, `--views` and `--encoder` of `zeroshift adapt`: inputs that some methods
-take in addition to features and prototypes. What a method needs and takes is decided in `zeroshift.methods.inputs`."""
+"""`--support`, `--validation`, `--unlabelled`, `--views`, `--second` and `--encoder` of `zeroshift adapt`: inputs that
+some methods take in addition to features and prototypes. `zeroshift.methods.inputs` decides what a method needs and
+takes."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -13,15 +15,16 @@ from typing import Any
 import numpy as np
 
 from zeroshift.cli._encoder_options import load_encoder_ref
-from zeroshift.cli._inputs import has_only_features, load_features, load_rows
+from zeroshift.cli._inputs import has_only_features, is_feature_file, load_features, load_rows
 from zeroshift.cli._method_options import MethodOptions, same_prototypes
 from zeroshift.cli.console import print_warning
 from zeroshift.evaluate.encoder_ref import check_fit
 from zeroshift.features import FeatureSet
-from zeroshift.methods import MethodInfo
+from zeroshift.methods import MethodInfo, list_methods
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.methods.inputs import (
     OTHER,
+    SECOND,
     SETTING,
     TEXT,
     VIEWS,
@@ -33,8 +36,9 @@ from zeroshift.methods.inputs import (
     starts_from_prompt,
     unaccepted_input,
 )
+from zeroshift.suggest import did_you_mean
 
-__all__ = ["OPTION_HINTS", "ExtraInputs"]
+__all__ = ["OPTION_HINTS", "ExtraInputs", "add_second", "check_takes_second"]
 
 OPTION_HINTS = {
     **{name: f"--{name} FILE" for name in ("support", "validation", "unlabelled")},
@@ -66,6 +70,7 @@ class ExtraInputs:
         files: dict[str, Path | None],
         *,
         views: bool,
+        second: str | None,
         encoder: str | None,
         prompt: str | None,
         **encoder_options: Any,
@@ -81,6 +86,12 @@ class ExtraInputs:
             if reason := unaccepted_input(info, name):
                 option = "--encoder" if name == TEXT else f"--{name}"
                 raise ValueError(f"{option}: {reason} Fix: leave it out; see `zeroshift methods`.")
+        if second is not None:
+            check_takes_second(info, "--second")
+            if views or VIEWS in inputs.required:
+                raise ValueError(
+                    "--second cannot be combined with views of the images. Fix: leave out --second or --views."
+                )
         for name, path in given.items():
             _check_kind(name, path)
         available = {*options.parameters, *named, "prompts", VIEWS}
@@ -137,6 +148,39 @@ class ExtraInputs:
         assert encoder is not None
         check_fit(name, features, encoder, [self.own_prompt or PromptTuned.context_words])
         return encoder.text(features.class_names, prompt_words(self.info))
+
+
+def check_takes_second(info: MethodInfo, option: str) -> None:
+    """Refuse a second encoder for a method that takes none."""
+    if reason := unaccepted_input(info, SECOND):
+        taking = [other.name for other in list_methods() if SECOND in other.takes]
+        instead = f", or --method {' or '.join(taking)}" if taking else ""
+        raise ValueError(f"{option}: {reason} Fix: leave it out{instead}.")
+
+
+def add_second(features: FeatureSet, given: str, *, normalize: bool) -> tuple[FeatureSet, str]:
+    """The set with the features of the second encoder, and their name in it.
+
+    `given` is a feature file (by its suffix) or a pack with the same images in the same order, or else the name of
+    extra features that the set contains.
+    """
+    if is_feature_file(given):
+        other = load_rows(given, normalize=normalize)
+        stem = Path(given.removeprefix("pack:")).stem
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", stem)[:90].lstrip("._-") or "second"
+        while name in features.extra:
+            name += "-2"
+        try:
+            return features.with_extra(name, other), name
+        except ValueError as error:
+            raise ValueError(f"--second {given}: {error}") from error
+    if given in features.extra:
+        return features, given
+    known = f"it contains {', '.join(features.extra)}" if features.extra else "it contains none"
+    raise ValueError(
+        f"--second {given}: FEATURES has no extra features of this name; {known}. {did_you_mean(given, features.extra)}"
+        "Fix: the name of extra features, or a feature file (.safetensors, .npz or .npy) of the same images."
+    )
 
 
 def _check_kind(name: str, path: Path) -> None:

@@ -33,6 +33,7 @@ __all__ = [
     "DATA_VARIABLE",
     "file_with_folder",
     "has_only_features",
+    "is_feature_file",
     "is_pack",
     "load_datasets",
     "load_features",
@@ -110,13 +111,29 @@ def has_only_features(source: str) -> bool:
     return Path(source).suffix == ".npy" and not is_pack(source)
 
 
+def is_feature_file(source: str) -> bool:
+    """Whether the argument of an option is the name of a file or pack, by its suffix or prefix."""
+    return is_pack(source) or Path(source).suffix in (*FEATURE_SUFFIXES, ".npy")
+
+
 def load_rows(source: str, *, normalize: bool) -> FeatureSet:
-    """Features whose classes do not matter; those of an .npy array get a placeholder as prototype."""
-    if not has_only_features(source):
-        return load_features(source, normalize=normalize)
+    """Features whose classes do not matter; where the file has no prototypes, they are a placeholder."""
     path = Path(source)
-    rows = read_npy(path, mapped=True)
-    fields = {"features": rows, "prototypes": np.eye(1, max([1, *rows.shape[1:]]))}
+    arrays: dict[str, np.ndarray] = {}
+    if has_only_features(source):
+        _check_exists(source)
+        arrays["features"] = read_npy(path, mapped=True)
+    elif path.suffix == ".npz" and not is_pack(source):
+        _check_exists(source)
+        names, arrays = read_npz(path, lambda name: name in ("features", "labels"))
+        if "features" not in arrays or any(name.startswith("prototypes") for name in names):
+            arrays = {}
+    if not arrays:
+        return load_features(source, normalize=normalize)
+    rows, labels = arrays["features"], arrays.get("labels")
+    classes = 1 if labels is None or labels.dtype.kind not in "iu" or not labels.size else int(labels.max()) + 1
+    placeholder = np.eye(1, max([1, *rows.shape[1:]])).repeat(max(1, classes), axis=0)
+    fields = {"features": rows, "labels": labels, "prototypes": placeholder}
     try:
         return FeatureSet(**(normalize_fields(fields) if normalize else fields))
     except UnitLengthError as error:

@@ -38,6 +38,8 @@ class PredictionSummary:
     """The words of the prompt that the method starts from, instead of a prompt mode of the set; None if it does not."""
     scale_assumed: bool = False
     """Whether neither the set nor the user gave the logit scale."""
+    second: str | None = None
+    """Name of the set's extra features that the method was given; None without a second encoder."""
 
     @property
     def logit_scale(self) -> float:
@@ -101,7 +103,13 @@ class PredictionSummary:
             "method": name if label == name else f"{label} ({name})",
             **known,
             "logit scale": f"{self.logit_scale:g}{assumed}",
+            **self._second_entry(),
         }
+
+    def _second_entry(self) -> dict[str, str]:
+        if self.second is None:
+            return {}
+        return {"second encoder": f"{self.second}, d = {self.comparison.features.extra[self.second].shape[1]}"}
 
     def result_entries(self, label_source: str = "") -> dict[str, str]:
         """Accuracies, if there are labels, and how many predictions changed; `label_source` follows the accuracy."""

@@ -13,8 +13,8 @@ import typer
 from zeroshift import methods
 from zeroshift.cli import _encoder_options as options
 from zeroshift.cli._encoder_options import check_encoder_options
-from zeroshift.cli._extra_inputs import OPTION_HINTS, ExtraInputs
-from zeroshift.cli._inputs import is_pack, load_features, stores_logit_scale
+from zeroshift.cli._extra_inputs import OPTION_HINTS, ExtraInputs, add_second
+from zeroshift.cli._inputs import is_feature_file, is_pack, load_features, stores_logit_scale
 from zeroshift.cli._method_options import MethodOptions, Online, Settings, Transductive, choose_method
 from zeroshift.cli._output_paths import check_output_files
 from zeroshift.cli._prediction_summary import PredictionSummary
@@ -32,6 +32,7 @@ __all__ = ["adapt"]
 
 MISSING_PANEL = "Missing from the file"
 EXTRA_PANEL = "Additional inputs (feature files of the same encoder)"
+SECOND_PANEL = "Additional inputs (another encoder)"
 STATE_PANEL = "Saved state"
 
 
@@ -97,6 +98,16 @@ def adapt(
             rich_help_panel=EXTRA_PANEL,
         ),
     ] = False,
+    second: Annotated[
+        str | None,
+        typer.Option(
+            "--second",
+            metavar="FILE|NAME",
+            help="Features of the same images from another encoder, for methods that take them: a feature file, or the "
+            "name of extra features in FEATURES.",
+            rich_help_panel=SECOND_PANEL,
+        ),
+    ] = None,
     encoder: options.FeatureEncoder = None,
     revision: options.Revision = None,
     device: options.Device = "auto",
@@ -118,7 +129,8 @@ def adapt(
     """
     check_predictions_format(out)
     files = {"support": support, "validation": validation, "unlabelled": unlabelled}
-    read = (Path(features), prototypes, labels, class_names, *files.values())
+    second_file = Path(second) if second is not None and is_feature_file(second) else None
+    read = (Path(features), prototypes, labels, class_names, second_file, *files.values())
     inputs = [path for path in read if path is not None]
     # The state may be saved over the one it came from: that is how a stream is resumed day after day.
     check_output_files([out, *([save_state] if save_state else [])], inputs=inputs, force=force)
@@ -133,12 +145,16 @@ def adapt(
             hints=OPTION_HINTS,
         )  # fmt: skip
     extra = ExtraInputs.check(
-        chosen, files, views=views, prompt=prompt, encoder=encoder, revision=revision, device=device, dtype=dtype
-    )
+        chosen, files, views=views, second=second, prompt=prompt, encoder=encoder, revision=revision, device=device,
+        dtype=dtype,
+    )  # fmt: skip
     loaded = load_features(
         features, normalize=normalize, prototypes=prototypes, labels=labels, class_names=class_names,
         logit_scale=logit_scale,
     )  # fmt: skip
+    second_name = None
+    if second is not None:
+        loaded, second_name = add_second(loaded, second, normalize=normalize)
     source = extra.source(loaded, features, prompt, normalize=normalize)
     if state_in is None:
         arguments = resolve_inputs(
@@ -166,7 +182,7 @@ def adapt(
                 advance(step.stop - step.start, made.name)
 
         both = [zero_shot_baseline(made, loaded), made]
-        comparison = compare(loaded, both, name=features, progress=on_step, views=views)
+        comparison = compare(loaded, both, name=features, progress=on_step, views=views, second=second_name)
     # The state first: predictions can be made again from it, while predictions without it look like a complete run.
     if save_state is not None:
         made.save(save_state)
@@ -180,7 +196,8 @@ def adapt(
         prompt=prompt,
         own_prompt=extra.own_prompt if encoder is not None else None,
         scale_assumed=not scale_given and not scale_saved and not stores_logit_scale(features),
-        given={**files, "preset": preset, "text_encoder": encoder},
+        second=second_name,
+        given={**files, "second": second, "preset": preset, "text_encoder": encoder},
         setup_seconds=setup,
         saved_state=save_state,
         n_views=loaded.n_views if extra.uses_views else 0,

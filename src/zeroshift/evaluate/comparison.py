@@ -13,7 +13,8 @@ from zeroshift.evaluate.stream_loop import EVERY, StreamRun, StreamStep, run_str
 from zeroshift.features import FeatureSet
 from zeroshift.method import Method
 from zeroshift.methods import MethodInfo, ZeroShot
-from zeroshift.methods.inputs import image_input
+from zeroshift.methods.inputs import SECOND, image_input
+from zeroshift.suggest import did_you_mean
 
 __all__ = ["Comparison", "Result", "compare", "mean_accuracy", "zero_shot_baseline"]
 
@@ -84,12 +85,14 @@ def compare(
     every: int | None = None,
     progress: Callable[[Method, StreamStep], None] | None = None,
     views: bool = False,
+    second: str | None = None,
 ) -> Comparison:
     """Run `methods` one after the other on the same features; the first is the baseline.
 
     Methods that need several views of each image are given those of the set; with `views`, so are methods that take
-    them optionally. Online methods are given `every` rows per call; None is the number at which each is fastest, its
-    `rows_per_call`.
+    them optionally. `second` is the name of the set's extra features that are given to methods that take a second
+    encoder; the others run without. Online methods are given `every` rows per call; None is the number at which each is
+    fastest, its `rows_per_call`.
 
     >>> from zeroshift import OnlineADAPT, ZeroShot
     >>> pets = FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1])
@@ -99,12 +102,19 @@ def compare(
     """
     if not methods:
         raise ValueError("methods is empty. Fix: give at least the baseline.")
+    if second is not None and second not in features.extra:
+        known = ", ".join(features.extra) or "none"
+        raise ValueError(
+            f"second must be the name of extra features of the set ({known}); got {second!r}. "
+            f"{did_you_mean(second, features.extra)}Fix: features.with_extra({second!r}, rows)."
+        )
     results = []
     for method in methods:
+        other = features.extra[second] if second is not None and SECOND in method.takes else None
         notify = None if progress is None else (lambda step, method=method: progress(method, step))
         images = image_input(MethodInfo.of(type(method)), features, views=views)
         rows = getattr(method, "rows_per_call", EVERY) if every is None else every
-        results.append(_result(method, features, run_stream(method, images, notify, every=rows)))
+        results.append(_result(method, features, run_stream(method, images, notify, every=rows, second=other)))
     return Comparison(name, features, tuple(results))
 
 

@@ -10,6 +10,7 @@ from zeroshift import methods
 from zeroshift.methods import MethodInfo
 from zeroshift.methods.inputs import (
     OTHER,
+    SECOND,
     SETTING,
     TEXT,
     VIEWS,
@@ -27,6 +28,7 @@ __all__ = ["COMPARISON_HINTS", "MethodSpec", "list_method_specs"]
 COMPARISON_HINTS = {
     VIEWS: "zeroshift extract --views 64",
     TEXT: "--encoder SOURCE",
+    SECOND: "leave it out; zeroshift adapt --second gives it to a method",
     OTHER: "leave it out; in Python, zeroshift.encode.make_method({method!r}, ...) makes it",
     SETTING: "--set {method}.{name}=VALUE",
 }
@@ -83,8 +85,8 @@ class MethodSpec:
             raise TypeError(f"also must be a tuple of optional inputs of {self.method}; got {also!r}. Fix: {fix}.")
         for extra in also:
             if extra not in known:
-                reason = unaccepted_input(self.info, extra) or f"{extra!r} does not come from a set of features."
-                raise ValueError(f"also: {reason} Fix: also={known!r}.")
+                reason = unaccepted_input(self.info, extra) or f"{extra!r} cannot be given in a comparison."
+                raise ValueError(f"also: {reason} Fix: {COMPARISON_HINTS.get(extra, f'also={known!r}')}.")
         wanted = set(add_implied_inputs(self.info, also)) - set(inputs.required)
         return tuple(extra for extra in known if extra in wanted)
 

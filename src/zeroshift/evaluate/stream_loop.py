@@ -14,6 +14,7 @@ from zeroshift.arrays import Array, as_array, check_matrix, to_numpy
 from zeroshift.evaluate.resources import one_blas_thread
 from zeroshift.features.checks import blocks
 from zeroshift.method import Method, ViewMethod
+from zeroshift.methods.inputs import SECOND
 from zeroshift.parameters import Number
 from zeroshift.views import as_images, check_unit_views
 
@@ -55,7 +56,12 @@ class StreamRun:
 
 
 def stream_steps(
-    method: Method, features: Array, *, rows: np.ndarray | None = None, every: int = EVERY
+    method: Method,
+    features: Array,
+    *,
+    rows: np.ndarray | None = None,
+    every: int = EVERY,
+    second: Array | None = None,
 ) -> Iterator[StreamStep]:
     """Let `method` adapt to `features` in order; yield one step for about every `every` rows.
 
@@ -64,7 +70,8 @@ def stream_steps(
     step. Steps hold NumPy arrays for any library.
 
     Features (N, V, d) are V views of each image, view 0 being the image itself, for methods with `adapt_views`. `rows`
-    selects and orders the rows; they are copied step by step.
+    selects and orders the rows; they are copied step by step. `second` (N, d2) has features of the same images from a
+    second encoder, for methods that take them.
 
     >>> from zeroshift import OnlineADAPT
     >>> adapter = OnlineADAPT(np.eye(2), logit_scale=10.0)
@@ -77,15 +84,17 @@ def stream_steps(
     every = int(Number(1, integer=True).check("every", every))
     features = as_array("features", features)
     adapt = _adapt_function(method, features)
+    if second is not None:
+        second = _checked_second(method, features, second)
     if rows is not None:
         _check_rows(rows, int(features.shape[0]))
     n_rows = int(features.shape[0]) if rows is None else len(rows)
     if method.protocol == "transductive":
-        return _steps(method, adapt, features, rows, n_rows, nullcontext)
+        return _steps(method, adapt, features, second, rows, n_rows, nullcontext)
     numbers = int(np.prod(tuple(features.shape[1:])))
     size = min(every, max(1, VIEW_NUMBERS // numbers)) if len(features.shape) == 3 else every
     batch_size = getattr(method, "batch_size", None) or 1
-    return _steps(method, adapt, features, rows, -(-size // batch_size) * batch_size, one_blas_thread)
+    return _steps(method, adapt, features, second, rows, -(-size // batch_size) * batch_size, one_blas_thread)
 
 
 def _check_rows(rows: Any, n_rows: int) -> None:
@@ -97,7 +106,21 @@ def _check_rows(rows: Any, n_rows: int) -> None:
         )
 
 
-def _adapt_function(method: Method, features: Array) -> Callable[[Array], Array]:
+def _checked_second(method: Method, features: Array, second: Array) -> Array:
+    if SECOND not in method.takes:
+        raise TypeError(f"{method.name} takes no second encoder; got second. Fix: second=None, or another method.")
+    if len(features.shape) != 2:
+        raise TypeError("second cannot be given together with views. Fix: features[:, 0], the images themselves.")
+    second = check_matrix("second", second)
+    if second.shape[0] != features.shape[0]:
+        raise ValueError(
+            f"second has {second.shape[0]} rows, but features has {features.shape[0]}: one row for each image, in the "
+            "same order. Fix: encode the same images with both encoders."
+        )
+    return second
+
+
+def _adapt_function(method: Method, features: Array) -> Callable[..., Array]:
     """`adapt` or `adapt_views`, after validating all features."""
     if len(features.shape) != 3:
         check_matrix("features", features, columns=method.dimension, classes=method.n_classes)
@@ -115,8 +138,9 @@ def _adapt_function(method: Method, features: Array) -> Callable[[Array], Array]
 
 def _steps(
     method: Method,
-    adapt: Callable[[Array], Array],
+    adapt: Callable[..., Array],
     features: Array,
+    second: Array | None,
     rows: np.ndarray | None,
     size: int,
     threads: Callable[[], AbstractContextManager[Any]],
@@ -124,17 +148,23 @@ def _steps(
     n_rows = int(features.shape[0]) if rows is None else len(rows)
     for start in range(0, n_rows, size):
         stop = min(start + size, n_rows)
-        some = features[start:stop] if rows is None else features[rows[start:stop]]
+        chosen = slice(start, stop) if rows is None else rows[start:stop]
+        some, other = features[chosen], {} if second is None else {SECOND: second[chosen]}
         started = time.perf_counter()
         with threads():
-            probabilities = to_numpy(adapt(some))
+            probabilities = to_numpy(adapt(some, **other))
         seconds = time.perf_counter() - started
         counts = getattr(method, "bank_counts", None)
         yield StreamStep(start, stop, probabilities, None if counts is None else to_numpy(counts).copy(), seconds)
 
 
 def run_stream(
-    method: Method, features: Array, progress: Callable[[StreamStep], None] | None = None, *, every: int = EVERY
+    method: Method,
+    features: Array,
+    progress: Callable[[StreamStep], None] | None = None,
+    *,
+    every: int = EVERY,
+    second: Array | None = None,
 ) -> StreamRun:
     """Run all `stream_steps`; `progress` is called after each step.
 
@@ -146,7 +176,7 @@ def run_stream(
     features = as_array("features", features)
     probabilities: np.ndarray | None = None
     seconds, rows_seen, history = 0.0, [], []
-    for step in stream_steps(method, features, every=every):
+    for step in stream_steps(method, features, every=every, second=second):
         if probabilities is None:
             probabilities = np.empty((int(features.shape[0]), step.probabilities.shape[1]), step.probabilities.dtype)
         probabilities[step.start : step.stop] = step.probabilities

@@ -23,6 +23,7 @@ __all__ = [
     "FEATURE_INPUTS",
     "OTHER",
     "PYTHON_HINTS",
+    "SECOND",
     "SETTING",
     "TEXT",
     "VIEWS",
@@ -41,6 +42,9 @@ __all__ = [
 VIEWS = "views"
 """Several views of each image: an input of `adapt_views`, not of the constructor."""
 
+SECOND = "second"
+"""Features of the same images from a second encoder: an argument of `adapt` and `predict`, not of the constructor."""
+
 TEXT = "text"
 """The text side of an encoder, whose prompt some methods tune: see `zeroshift.methods.PromptedText`."""
 
@@ -49,6 +53,7 @@ FEATURE_INPUTS = ("prompts", "support", "validation", "unlabelled", VIEWS)
 
 DESCRIPTIONS = {
     VIEWS: "several views of each image",
+    SECOND: "features of the same images from a second encoder",
     TEXT: "the encoder the features come from, to tune its prompts",
     "vision": "the images themselves, not their features",
     "images": "the images themselves, not their features",
@@ -75,7 +80,7 @@ class MethodInputs:
 
     required: tuple[str, ...]
     optional: tuple[str, ...]
-    """Arrays, models and views that it does without. Settings with a default are not inputs."""
+    """What it can use and does without: arrays, models, views, a second encoder; not settings with a default."""
     settings: tuple[str, ...]
     """Those of the required inputs that are plain values, which can be typed on a command line."""
 
@@ -150,7 +155,7 @@ def unaccepted_input(info: MethodInfo, name: object) -> str | None:
         return None
     known = inputs.from_features
     accepted = f"It takes {', '.join(known)}." if known else "It takes features alone."
-    label = "encoder" if name == TEXT else name
+    label = {TEXT: "encoder", SECOND: "second encoder"}.get(str(name), name)
     return f"{info.name} takes no {label}. {did_you_mean(name, known)}{accepted}"
 
 
