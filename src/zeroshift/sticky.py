@@ -4,9 +4,11 @@ A hidden Markov chain. With probability a, a sample has the class of the sample 
 all classes alike. The prior of a sample is then a f + (1 - a) / K, with f the posterior of the sample before, and its
 posterior is proportional to its evidence times that prior.
 
-a is estimated without labels, from zero-shot posteriors alone: each sample adds its expected "stay" and "change" to two
-sums. What a method has learned therefore cannot hide the order from the estimate. Where the order is random, a stays
-near its prior and the filter changes next to nothing.
+a is estimated without labels, from zero-shot posteriors alone, so that what a method has learned cannot hide the order.
+Each sample adds to the log-likelihoods of a few values of a (`STAY_VALUES`) relative to a = 0, random order. Zero-shot
+posteriors favour some classes throughout, which must not look like order. In the estimate they are therefore divided by
+their mean over the stream, and a class that does not stay is drawn by its frequency in the stream (online EM): on
+average, neighbours that have nothing to do with each other then lower the likelihood of every a above 0.
 
 Everything here is NumPy in float64, whatever library a method uses: the recursion is a few operations on K numbers per
 sample, which no GPU does faster. Nothing is changed in place. `observe` and `filter` return a new chain, which the
@@ -25,77 +27,102 @@ from zeroshift.arrays import Array, to_numpy
 from zeroshift.state_checks import check_range, check_seen
 from zeroshift.zero_shot import log_softmax
 
-__all__ = ["STAY_PRIOR", "STAY_THRESHOLD", "LateAnswers", "StickyClasses", "smooth"]
+__all__ = ["PENALTY", "STAY_VALUES", "TRUST", "LateAnswers", "StickyClasses", "smooth"]
 
-STAY_PRIOR = (1.0, 30.0)
-"""Fictitious stays and changes before the first sample: Beta(1, 30), a mean of 1/31."""
+STAY_VALUES = (0.0, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
+"""The values of a that are compared; the first is random order. With smaller positive values, little is gained where
+they are true, and posteriors that drift look like them."""
 
-STAY_THRESHOLD = 0.0
-"""Estimates of a up to this count as none: max(0, (a - threshold) / (1 - threshold)) is used."""
+PENALTY = 10.0
+"""How much larger the log-likelihood of an order must be than that of random order before they are equally probable."""
+
+FICTITIOUS = 0.1
+"""Samples of each class that means and frequencies begin with."""
+
+TRUST = 0.9
+"""Answers are filtered with this share of a. The errors of neighbouring samples are alike, which the chain does not
+know: with a itself, a wrong class stays too long."""
 
 
 class StickyClasses:
-    """The chain after some samples: how often classes stay, and the posteriors of the last sample.
+    """The chain after some samples: how probable each value of a is, and the posteriors of the last sample.
 
-    >>> y = np.full((200, 5), 0.05) + 0.75 * np.eye(5)[0]  # a stream of one class
+    >>> y = np.full((50, 5), 0.1) + 0.5 * np.eye(5)[np.arange(50) // 10]  # ten samples of each class
     >>> chain = StickyClasses(5)
     >>> stay, chain = chain.observe(y)
     >>> answers, chain = chain.filter(np.log(y), stay)
-    >>> np.exp(answers[[0, -1], 0]).round(3), round(chain.stay, 3)
-    (array([0.8  , 0.955]), 0.492)
+    >>> np.exp(answers).max(axis=1)[[0, -1]].round(3), round(chain.stay, 3)
+    (array([0.6  , 0.974]), 0.857)
     """
 
-    def __init__(
-        self, n_classes: int, *, prior: tuple[float, float] = STAY_PRIOR, threshold: float = STAY_THRESHOLD
-    ) -> None:
-        self.prior = prior
-        self.threshold = threshold
-        self.stays = 0.0
-        """Sum of the probabilities that a sample has the class of the one before."""
-        self.changes = 0.0
-        """Sum of the probabilities that its class was drawn."""
+    def __init__(self, n_classes: int, *, penalty: float = PENALTY, trust: float = TRUST) -> None:
+        self.penalty = penalty
+        self.trust = trust
+        self.log_likelihoods = np.zeros(len(STAY_VALUES))
+        """Of each value of a, relative to the first: sums over the samples."""
+        self.posteriors = np.full(n_classes, FICTITIOUS)
+        """Sum of the zero-shot posteriors (K,), with the fictitious samples."""
+        self.frequencies = self.posteriors
+        """Samples of each class (K,) if the order were random, with the fictitious ones."""
         self.follows = False
         """Whether the next sample follows one of this stream."""
         self.zero_shot = np.full(n_classes, 1.0 / n_classes)
-        """Posterior (K,) of the last sample by the filter of zero-shot posteriors; uniform if there is none."""
+        """The posterior of the last sample in the estimate of a (K,); uniform if the next sample follows none."""
         self.answer = self.zero_shot
-        """The same by the filter of the method's evidence."""
+        """The method's filtered posterior of the last sample (K,); uniform if the next sample follows none."""
 
     @property
     def stay(self) -> float:
-        """The probability that the next sample has the class of the one before, from 0 to below 1."""
-        estimate = self._estimate(self.stays, self.changes)
-        return max(0.0, (estimate - self.threshold) / (1.0 - self.threshold))
+        """The probability, for the filter, that the next sample has the class of the one before; below 1."""
+        return float(self._stay(self.log_likelihoods))
 
-    def _estimate(self, stays: float, changes: float) -> float:
-        stays, changes = stays + self.prior[0], changes + self.prior[1]
-        return stays / (stays + changes)
+    def _stay(self, log_likelihoods: np.ndarray) -> np.ndarray:
+        """`trust` times the posterior mean of a, given log-likelihoods (..., values)."""
+        log_odds = log_likelihoods - self.penalty * (np.array(STAY_VALUES) > 0)
+        weights = np.exp(log_odds - log_odds.max(axis=-1, keepdims=True))
+        return self.trust * (weights @ np.array(STAY_VALUES)) / weights.sum(axis=-1)
 
     def observe(self, y: np.ndarray) -> tuple[np.ndarray, StickyClasses]:
         """Count samples by their zero-shot posteriors `y` (n, K).
 
-        Returns `stay` as it is before each sample, (n,), 0 where a sample follows none, and the chain after them. The
-        first does not depend on later rows, nor on how a stream is divided into calls.
+        Returns `stay` as it is before each sample, (n,), 0 where a sample follows none, and the chain after them.
+        Neither depends on how a stream is divided into calls.
         """
         after = copy.copy(self)
-        f, share, low = self.zero_shot.copy(), 1.0 / self.zero_shot.size, self.threshold
-        stays, changes, follows = self.stays, self.changes, self.follows
-        used = np.zeros(y.shape[0])
-        for number, row in enumerate(y):
-            a = self._estimate(stays, changes)
-            drawn = (1.0 - a) * share
-            same = a * float(f.dot(row))
-            total = same + drawn
+        if not y.shape[0]:
+            return np.zeros(0), after
+        sums = np.cumsum(np.concatenate([self.posteriors[None], y]), axis=0)
+        e = y / sums[:-1]
+        e /= e.sum(axis=1, keepdims=True)
+        values, ones = np.array(STAY_VALUES), np.ones(y.shape[1])
+        f, log_likelihoods = self.zero_shot.copy(), self.log_likelihoods.copy()
+        frequencies = self.frequencies.copy()
+        n_frequencies = float(frequencies.dot(ones))
+        before = np.empty((y.shape[0], values.size))
+        follows = self.follows
+        for number, row in enumerate(e):
+            before[number] = log_likelihoods
+            drawn = frequencies * row
+            n_drawn = float(drawn.dot(ones))
+            same, new = float(f.dot(row)), n_drawn / n_frequencies
             if follows:
-                used[number] = max(0.0, (a - low) / (1.0 - low))
-                stays += same / total
-                changes += drawn / total
+                log_likelihoods += np.log1p(values * (same / new - 1.0))
             follows = True
-            f *= a / total
-            f += drawn / total
+            a = STAY_VALUES[1 + int(log_likelihoods[1:].argmax())]  # the most likely order, if there is one
+            total = a * same + (1.0 - a) * new
+            drawn *= 1.0 / n_drawn  # the posterior of a sample in random order
+            frequencies += drawn
+            n_frequencies += 1.0
             f *= row
-        after.stays, after.changes, after.follows, after.zero_shot = stays, changes, follows, f
-        return used, after
+            f *= a / total
+            drawn *= (1.0 - a) * new / total
+            f += drawn
+        stay = self._stay(before)
+        if not self.follows:
+            stay[0] = 0.0
+        after.posteriors, after.frequencies = sums[-1], frequencies
+        after.zero_shot, after.log_likelihoods, after.follows = f, log_likelihoods, True
+        return stay, after
 
     def filter(self, log_evidence: np.ndarray, stay: np.ndarray) -> tuple[np.ndarray, StickyClasses]:
         """Filtered log-posteriors (n, K) of samples, and the chain after them.
@@ -120,28 +147,29 @@ class StickyClasses:
 
     def merged(self, other: StickyClasses) -> StickyClasses:
         """The sums of both streams. The next sample follows neither stream's last one."""
-        both = StickyClasses(self.answer.size, prior=self.prior, threshold=self.threshold)
-        both.stays, both.changes = self.stays + other.stays, self.changes + other.changes
+        both = StickyClasses(self.answer.size, penalty=self.penalty, trust=self.trust)
+        both.log_likelihoods = self.log_likelihoods + other.log_likelihoods
+        both.posteriors = self.posteriors + other.posteriors - FICTITIOUS
+        both.frequencies = self.frequencies + other.frequencies - FICTITIOUS
         return both
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        values = {"stays": self.stays, "changes": self.changes, "follows": self.follows}
-        return {"zero_shot": self.zero_shot, "answer": self.answer}, values
+        arrays = {name: getattr(self, name) for name in ARRAYS}
+        return arrays, {"follows": self.follows}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> StickyClasses:
         restored = copy.copy(self)
+        for name in ARRAYS:
+            array, own = _host(arrays[name]), getattr(self, name)
+            if array.shape != own.shape:
+                raise ValueError(f"{name} has shape {array.shape}, not {own.shape}")
+            setattr(restored, name, array)
         for name in ("zero_shot", "answer"):
-            posterior = _host(arrays[name])
-            if posterior.shape != self.answer.shape:
-                raise ValueError(f"{name} has shape {posterior.shape}, not {self.answer.shape}")
-            check_range(name, posterior, 0.0, 1.0)
-            check_range(f"the sum of {name}", float(posterior.sum()), 1.0, 1.0)
-            setattr(restored, name, posterior)
-        for name in ("stays", "changes"):
-            count = values[name]
-            if isinstance(count, bool) or not isinstance(count, int | float) or not 0 <= count < np.inf:
-                raise ValueError(f"{name} must be a number of at least 0; it is {count!r}")
-            setattr(restored, name, float(count))
+            check_range(name, getattr(restored, name), 0.0, 1.0)
+            check_range(f"the sum of {name}", float(getattr(restored, name).sum()), 1.0, 1.0)
+        for name in ("posteriors", "frequencies"):
+            check_range(name, getattr(restored, name), FICTITIOUS)
+        check_range("the log-likelihood of random order", float(restored.log_likelihoods[0]), 0.0, 0.0)
         if not isinstance(values["follows"], bool):
             raise ValueError(f"follows must be true or false; it is {values['follows']!r}")
         restored.follows = values["follows"]
@@ -149,7 +177,12 @@ class StickyClasses:
 
     def check(self, n_seen: int) -> None:
         """ValueError if no stream of `n_seen` samples leads to these sums."""
-        check_seen("stays + changes", self.stays + self.changes, n_seen)
+        for name in ("posteriors", "frequencies"):
+            check_seen(f"the sum of {name}", float((getattr(self, name) - FICTITIOUS).sum()), n_seen)
+
+
+ARRAYS = ("log_likelihoods", "posteriors", "frequencies", "zero_shot", "answer")
+"""The arrays of a chain's state."""
 
 
 class LateAnswers:
