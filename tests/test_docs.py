@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from clips import write_clip
 from zeroshift.cli import app
 from zeroshift.data import packs
 from zeroshift.evaluate import runner
@@ -35,6 +36,15 @@ def write_photos(folder: Path) -> None:
         pixels = np.random.default_rng(i).integers(0, 256, (6, 8, 3), dtype=np.uint8)
         image = Image.fromarray(pixels).resize((320, 240), Image.Resampling.BICUBIC)
         image.save(folder / "photos" / name / f"{i}.jpg")
+
+
+def write_video(folder: Path) -> None:
+    """The pages use a video `clip.mp4`: two seconds, the photographs one after the other."""
+    import numpy as np
+    from PIL import Image
+
+    frames = [np.asarray(Image.open(path)) for path in sorted(folder.glob("photos/*/*.jpg")) for _ in range(5)]
+    write_clip(folder / "clip.mp4", frames)
 
 
 def blocks(page: Path) -> list[tuple[str, str, int]]:
@@ -103,6 +113,9 @@ def run_page(page, tmp_path, monkeypatch, request, capsys=None) -> None:
         request.getfixturevalue("fitted_text_map")
     monkeypatch.chdir(tmp_path)
     write_photos(tmp_path)
+    if "clip.mp4" in page.read_text():
+        pytest.importorskip("av", reason="the extra `video` brings it")
+        write_video(tmp_path)
     names: dict[str, object] = {"__name__": page.stem}
     printed, end = None, 0
     for language, code, line in blocks(page):

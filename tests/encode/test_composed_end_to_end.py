@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ for module in ("transformers", "efficientnet_lite_pytorch", "efficientnet_lite2_
 from PIL import Image, ImageDraw  # noqa: E402
 from typer.testing import CliRunner  # noqa: E402
 
+from clips import write_clip  # noqa: E402
 from encode.numpy_encoder import age  # noqa: E402
 from zeroshift import FeatureSet  # noqa: E402
 from zeroshift.cli import app  # noqa: E402
@@ -159,3 +161,53 @@ def test_other_class_names_use_the_same_text_map(first, run, top, no_fitting):
     # No photographs, but a ball is a ball: features or prototypes of another space would be at chance.
     assert all(row["zero_shot"] == "soccer ball" for row in rows if row["file"].startswith("ball"))
     assert (top / "p.html").read_text().count("data:image/jpeg") == 9
+
+
+SCENES = (("flower", 24), ("temple", 16), ("person", 20), ("flower", 12))
+"""What the clip shows, and for how many frames, at eight frames per second."""
+
+
+def photographs() -> dict[str, Image.Image]:
+    """Photographs that come with packages the tests need."""
+    import matplotlib
+
+    datasets = pytest.importorskip("sklearn.datasets", reason="brings photographs")
+    images = Path(datasets.__file__).parent / "images"
+    paths = {
+        "temple": images / "china.jpg",
+        "flower": images / "flower.jpg",
+        "person": Path(matplotlib.get_data_path()) / "sample_data" / "grace_hopper.jpg",
+    }
+    return {name: Image.open(path).convert("RGB") for name, path in paths.items()}
+
+
+def pan(photograph: Image.Image, place: float, rng: np.random.Generator) -> np.ndarray:
+    """What a camera sees that moves over the photograph, in changing light and with noise."""
+    width, height = photograph.size
+    side = int(0.8 * min(width, height))
+    left, top = int((width - side) * (0.3 + 0.4 * place)), int((height - side) * (0.3 + 0.4 * place))
+    seen = photograph.crop((left, top, left + side, top + side)).resize((160, 160))
+    return (np.asarray(seen) * rng.uniform(0.6, 1.1) + rng.normal(0, 8, (160, 160, 3))).clip(0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize("source", ["clip.mp4", "frames"])
+def test_a_video_of_photographs(first, top, no_fitting, source):
+    rng, shots = np.random.default_rng(0), photographs()
+    frames = [pan(shots[name], i / count, rng) for name, count in SCENES for i in range(count)]
+    if source == "frames":
+        (top / "frames").mkdir()
+        for i, pixels in enumerate(frames[::4]):
+            Image.fromarray(pixels).save(top / "frames" / f"{i}.jpg", quality=90)
+    else:
+        pytest.importorskip("av", reason="the extra `video` brings it")
+        write_clip(top / source, frames, fps=8)
+    arguments = ["classify", top / source, "--stream", "--fps", 2, "--classes", "flower,temple,person,dog"]
+    arguments += ["--encoder", "composed", "--cache", top / "cache", "--json", "--out", top / "stream.csv", "--force"]
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert done.exit_code == 0, (done.stderr, done.exception)
+    segments = json.loads(done.stdout)["segments"]
+    assert [(one["start"], one["end"], one["label"]) for one in segments] == [
+        (0.0, 3.0, "flower"), (3.0, 5.0, "temple"), (5.0, 7.5, "person"), (7.5, 9.0, "flower"),
+    ]  # fmt: skip
+    assert [one["frames"] for one in segments] == [6, 4, 5, 3]
+    assert min(one["probability"] for one in segments) > 0.8

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import subprocess
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from zeroshift.evaluate import DatasetRef, Ledger, MethodSpec, plan_comparison, 
 from zeroshift.report.compare_page import write_page
 from zeroshift.report.contact_sheet import write_contact_sheet
 from zeroshift.report.demo_report import write_report
+from zeroshift.report.timeline import Timeline
 
 pytestmark = pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
 
@@ -30,7 +32,10 @@ addEventListener("load", () => {{
         const cut = texts.filter(text => !text.closest(".file") && text.getBoundingClientRect().right > {width} + 0.5);
         const words = [...page.querySelectorAll(".whole")].filter(
             word => word.offsetHeight > 1.9 * parseFloat(frame.contentWindow.getComputedStyle(word).fontSize));
+        const times = [...page.querySelectorAll(".timeline .time")].map(time => time.getBoundingClientRect());
         return {{
+            times: times.map(box => [box.left, box.right]),
+            bars: [...page.querySelectorAll(".timeline rect[fill]")].map(bar => bar.getBoundingClientRect().width),
             scroll: root.scrollWidth, count: texts.length, cut: cut.map(text => text.textContent),
             broken: words.map(word => word.textContent),
         }};
@@ -53,7 +58,14 @@ def pages(comparisons, tmp_path_factory):
     sheet = {"title": "photos", "command": "zeroshift classify photos"}
     picture = Image.new("RGB", (64, 48))
     write_contact_sheet(folder / "sheet.html", classified(), np.arange(6.0), lambda i: picture, **sheet)
-    names = ("demo", "compare", "sheet")
+    times, shown = np.arange(6.0), classified(classes=("cat", "n" * 90, "horse"))
+    last = shown.results[-1]
+    timeline = Timeline.of(
+        last.predictions, last.run.probabilities.max(axis=1), times=times, end=6.0, names=shown.features.class_names
+    )
+    stream = {**sheet, "timeline": timeline}
+    write_contact_sheet(folder / "stream.html", shown, np.arange(6.0), lambda i: picture, **stream)
+    names = ("demo", "compare", "sheet", "stream")
     style = f"border: 0; width: {WIDTH}px; height: 900px"
     frames = "".join(f'<iframe src="{name}.html" style="{style}"></iframe>' for name in names)
     (folder / "frames.html").write_text(FRAMES.format(frames=frames, width=WIDTH), encoding="utf-8")
@@ -66,7 +78,7 @@ def pages(comparisons, tmp_path_factory):
     return dict(zip(names, seen, strict=True))
 
 
-@pytest.mark.parametrize("name", ["demo", "compare", "sheet"])
+@pytest.mark.parametrize("name", ["demo", "compare", "sheet", "stream"])
 def test_nothing_is_wider_than_the_window(pages, name):
     assert pages[name]["count"] > 5
     assert pages[name]["scroll"] <= WIDTH
@@ -76,3 +88,13 @@ def test_nothing_is_wider_than_the_window(pages, name):
 @pytest.mark.parametrize("name", ["demo", "compare"])
 def test_words_with_hyphens_are_not_broken(pages, name):
     assert pages[name]["broken"] == []
+
+
+def test_times_below_a_timeline_do_not_overlap(pages):
+    times, bars = pages["stream"]["times"], pages["stream"]["bars"]
+    assert len(times) >= 3
+    assert all(before[1] < after[0] for before, after in pairwise(times))
+    assert times[0][0] >= 0
+    assert times[-1][1] <= WIDTH
+    assert len(bars) >= 3
+    assert min(bars) > 20

@@ -12,12 +12,14 @@ import typer
 
 from zeroshift import methods
 from zeroshift.cli import _encoder_options as options
+from zeroshift.cli import _stream_options as streams
 from zeroshift.cli._encoder_options import EncodingOptions, run_extraction, warn_about_images
 from zeroshift.cli._inputs import load_images
 from zeroshift.cli._method_options import MethodOptions, Online, Settings, Transductive, choose_method
 from zeroshift.cli._output_paths import check_output_files
 from zeroshift.cli._prediction_summary import PredictionSummary
 from zeroshift.cli._prompt_options import make_prompts
+from zeroshift.cli._stream_options import FrameSequence, StreamOptions, StreamSummary
 from zeroshift.cli.console import console, print_json
 from zeroshift.data.image_set import ImageSet
 from zeroshift.encode.extraction import Extraction
@@ -29,6 +31,7 @@ from zeroshift.report.contact_sheet import check_contact_sheet_target, write_con
 from zeroshift.report.formatting import counted
 from zeroshift.report.predictions import check_predictions_format, write_predictions
 from zeroshift.report.tables import ReportTable, summary_table
+from zeroshift.report.timeline import write_segments
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -38,7 +41,11 @@ __all__ = ["classify"]
 
 def classify(
     source: Annotated[
-        str, typer.Argument(metavar="IMAGES", help="A folder, a .csv or .parquet table of paths, or an .npy array.")
+        str,
+        typer.Argument(
+            metavar="IMAGES",
+            help="A folder, a .csv or .parquet table of paths, an .npy array or, with --stream, a video.",
+        ),
     ],
     classes: options.ClassNames = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Predictions: a .csv, .parquet or .npz file.")] = Path(
@@ -55,6 +62,12 @@ def classify(
     ] = None,
     online: Online = False,
     transductive: Transductive = False,
+    stream: streams.Stream = False,
+    lag: streams.Lag = None,
+    fps: streams.Fps = None,
+    every: streams.Every = None,
+    start: streams.Start = None,
+    end: streams.End = None,
     labelled: options.Labelled = None,
     settings: Settings = None,
     prompts: options.PromptModes = None,
@@ -79,7 +92,14 @@ def classify(
 
     For example: zeroshift classify photos/ --classes cat,dog,horse --out predictions.csv
     """
-    chosen_method = MethodOptions.parse(choose_method(method, online=online, transductive=transductive), settings or [])
+    streaming = StreamOptions.parse(
+        stream, out, transductive=transductive, lag=lag, fps=fps, every=every, start=start, end=end
+    )
+    is_online = online or (stream and method is None)
+    name = choose_method(method, online=is_online, transductive=transductive)
+    chosen_method = MethodOptions.parse(name, settings or [])
+    if streaming is not None:
+        chosen_method = streaming.check_method(chosen_method)
     if missing := missing_input(chosen_method.info, chosen_method.parameters, hints=CLASSIFY_HINTS):
         raise ValueError(f"--method {chosen_method.info.name} {missing}.")
     if sheet is not None and no_sheet:
@@ -87,15 +107,17 @@ def classify(
     check_predictions_format(out)
     page = None if no_sheet else sheet or out.with_suffix(".html")
     inputs = [Path(given) for given in (source, classes, templates, descriptions) if given is not None]
-    check_output_files([out], inputs=inputs, force=force)
+    tables = [out] if streaming is None else [out, streaming.segments]
+    check_output_files(tables, inputs=inputs, force=force)
     if page is not None:
-        check_output_files([out, page], inputs=inputs, force=True)  # a page that zeroshift wrote may be replaced
+        check_output_files([*tables, page], inputs=inputs, force=True)  # a page that zeroshift wrote may be replaced
         check_contact_sheet_target(page)
     encoding = EncodingOptions(
         encoder=encoder, revision=revision, device=device, dtype=dtype, batch_size=batch_size, workers=workers,
         cache=cache, no_cache=no_cache, on_error=on_error,
     )  # fmt: skip
-    images = load_images(source, classes=classes, labelled=labelled)
+    sequence = None if streaming is None else streaming.load(source, classes=classes, labelled=labelled)
+    images = load_images(source, classes=classes, labelled=labelled) if sequence is None else sequence.images
     chosen_prompts = make_prompts(prompts, images, template=template, templates=templates, descriptions=descriptions)
     if len(chosen_prompts) > 1:
         raise ValueError(
@@ -103,8 +125,12 @@ def classify(
         )
     command = format_command(
         source,
-        switches=[*(["--online"] if online else []), *(["--unlabelled"] if labelled is False else [])],
+        switches=[
+            *(["--online"] if online else []), *(["--stream"] if stream else []),
+            *(["--unlabelled"] if labelled is False else []),
+        ],
         options=[
+            ("--lag", lag), ("--fps", fps), ("--every", every), ("--start", start), ("--end", end),
             ("--method", method), ("--classes", classes), ("--prompts", prompts), ("--template", template),
             ("--templates", templates), ("--descriptions", descriptions), ("--encoder", encoder),
             ("--revision", revision), *(("--set", setting) for setting in settings or []),
@@ -112,7 +138,7 @@ def classify(
     )  # fmt: skip
     summary = _classify_images(
         images, chosen_prompts, encoding, chosen_method, out=out, page=page, command=command, quiet=quiet,
-        names_given=classes is not None, raw_csv=raw_csv,
+        names_given=classes is not None, raw_csv=raw_csv, sequence=sequence,
     )  # fmt: skip
     if json:
         print_json(summary.record())
@@ -120,6 +146,8 @@ def classify(
     warn_about_images(summary.extraction)
     if not quiet:
         console().print(summary.table())
+        if summary.stream is not None:
+            console().print(summary.stream.table())
 
 
 CLASSIFY_HINTS = {
@@ -149,15 +177,23 @@ def _classify_images(
     quiet: bool,
     names_given: bool,
     raw_csv: bool,
+    sequence: FrameSequence | None,
 ) -> ClassifySummary:
     """Encode the images, run zero-shot and the method, write the predictions and the page, which shows `command`."""
-    extraction = run_extraction(images, prompts, encoding, quiet=quiet)
+    label = "images" if sequence is None else "frames"
+    extraction = run_extraction(images, prompts, encoding, quiet=quiet, label=label)
     features = extraction.features
     arguments = resolve_inputs(chosen.info, chosen.parameters, feature_source(features), hints=CLASSIFY_HINTS)
     method = methods.create(chosen.info.name, **arguments)
-    comparison = compare(features, [zero_shot_baseline(method, features), method], name=images.name)
+    if sequence is None:
+        comparison, stream = compare(features, [zero_shot_baseline(method, features), method], name=images.name), None
+    else:
+        comparison, stream = sequence.classify(method, features)
     rejected = reject_scores(features, prototypes=method.prototypes)
-    write_predictions(out, comparison, rejected, raw_csv=raw_csv)
+    seconds = stream.timeline.times if stream is not None and stream.timeline.in_seconds else None
+    write_predictions(out, comparison, rejected, raw_csv=raw_csv, seconds=seconds)
+    if stream is not None:
+        write_segments(stream.segments, stream.timeline, raw_csv=raw_csv)
     if page is not None:
         # By name, because images that could not be read are not among the features.
         index = {images.images.name(i): i for i in range(len(images))}
@@ -166,10 +202,14 @@ def _classify_images(
             assert features.sample_names is not None
             return images.images.open(index[features.sample_names[row]]).image
 
-        write_contact_sheet(page, comparison, rejected, open_image, title=images.name, command=command)
+        timeline = None if stream is None else stream.timeline
+        write_contact_sheet(
+            page, comparison, rejected, open_image, title=images.name, command=command, timeline=timeline
+        )
     return ClassifySummary(
-        comparison=comparison, method=method, out=out, extraction=extraction, page=page, names_given=names_given
-    )
+        comparison=comparison, method=method, out=out, extraction=extraction, page=page, names_given=names_given,
+        stream=stream,
+    )  # fmt: skip
 
 
 LABEL_SOURCES = {"folder": "the names of the sub-folders", "table": "the table's labels", "catalogue": "its labels"}
@@ -187,6 +227,8 @@ class ClassifySummary(PredictionSummary):
     page: Path | None
     names_given: bool
     """Whether the user named the classes; otherwise the source of the images does."""
+    stream: StreamSummary | None
+    """What is reported in addition for frames in the order of time."""
 
     def record(self) -> dict[str, Any]:
         return {
@@ -195,13 +237,16 @@ class ClassifySummary(PredictionSummary):
             "skipped": [{"image": error.name, "why": error.problem} for error in self.extraction.skipped],
             "notes": [{"image": name, "note": note} for name, note in self.extraction.notes],
             "sheet": None if self.page is None else str(self.page),
+            **({} if self.stream is None else self.stream.record()),
         }
 
     def table(self) -> ReportTable:
         label_source = LABEL_SOURCES.get(self.comparison.features.provenance["images"]["source"], "its own")
         classes = "" if self.names_given else f", which are {label_source}; --classes names others"
+        what = "image" if self.stream is None else "frame"
         entries = {
-            "images": f"{self.size('image')}{classes}",
+            f"{what}s": f"{self.size(what)}{classes}",
+            **({} if self.stream is None else self.stream.entries()),
             "found": self._found(),
             **self.classifier_entries(),
             **self.result_entries(f", by {label_source}"),
@@ -209,6 +254,8 @@ class ClassifySummary(PredictionSummary):
         if self.extraction.skipped:
             entries["skipped"] = counted(len(self.extraction.skipped), "image") + " that cannot be read"
         entries["predictions"] = str(self.out)
+        if self.stream is not None:
+            entries["segments"] = str(self.stream.segments)
         if self.page is not None:
             entries["page"] = str(self.page)
         return summary_table(entries | self.warning_entries())

@@ -36,6 +36,23 @@ class Result:
     class_accuracy: np.ndarray | None
     calibration_error: float | None
 
+    @classmethod
+    def of(cls, method: Method, features: FeatureSet, run: StreamRun) -> Result:
+        """The result of a run of `method` on `features`."""
+        predictions = np.argmax(run.probabilities, axis=1)
+        labels, probabilities = features.labels, run.probabilities
+        hidden = (*method.array_parameters, *method.model_parameters)
+        return cls(
+            method=method.name,
+            parameters={name: v for name, v in method.get_params().items() if name not in hidden},
+            run=run,
+            predictions=predictions,
+            correct=None if labels is None else predictions == labels,
+            accuracy=None if labels is None else accuracy(probabilities, labels),
+            class_accuracy=None if labels is None else class_accuracy(probabilities, labels),
+            calibration_error=None if labels is None else expected_calibration_error(probabilities, labels),
+        )
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -114,24 +131,8 @@ def compare(
         notify = None if progress is None else (lambda step, method=method: progress(method, step))
         images = image_input(MethodInfo.of(type(method)), features, views=views)
         rows = getattr(method, "rows_per_call", EVERY) if every is None else every
-        results.append(_result(method, features, run_stream(method, images, notify, every=rows, second=other)))
+        results.append(Result.of(method, features, run_stream(method, images, notify, every=rows, second=other)))
     return Comparison(name, features, tuple(results))
-
-
-def _result(method: Method, features: FeatureSet, done: StreamRun) -> Result:
-    predictions = np.argmax(done.probabilities, axis=1)
-    labels, probabilities = features.labels, done.probabilities
-    hidden = (*method.array_parameters, *method.model_parameters)
-    return Result(
-        method=method.name,
-        parameters={name: v for name, v in method.get_params().items() if name not in hidden},
-        run=done,
-        predictions=predictions,
-        correct=None if labels is None else predictions == labels,
-        accuracy=None if labels is None else accuracy(probabilities, labels),
-        class_accuracy=None if labels is None else class_accuracy(probabilities, labels),
-        calibration_error=None if labels is None else expected_calibration_error(probabilities, labels),
-    )
 
 
 def zero_shot_baseline(method: Method, features: FeatureSet) -> ZeroShot:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from zeroshift.parameters import Number
 from zeroshift.report.formatting import method_label, points, prose, visible
 from zeroshift.report.page import method_class, render_template, starts_with_generator, write_text
 from zeroshift.report.predictions import checked_files, checked_reject
+from zeroshift.report.timeline import Segment, Timeline
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -52,6 +53,9 @@ THUMB_RANGE = Number(16, 1024, integer=True)
 MAX_CLASSES = 30
 """Classes with a row of their own; the others share one."""
 
+MAX_SEGMENTS = 200
+"""Segments of a sequence that are listed."""
+
 SHOWN_ENDING = 10
 """Letters at the end of a file name that are always shown: usually a number and the suffix."""
 
@@ -75,13 +79,15 @@ def contact_sheet(
     *,
     title: str,
     command: str,
+    timeline: Timeline | None = None,
     per_section: int = PER_SECTION,
     thumb: int = THUMB,
 ) -> str:
     """The sheet as HTML; the same bytes for the same input.
 
     Three sections: labels that differ from zero-shot's, labels with the smallest probability, and images with the
-    highest reject score. An image may be in several of them; its picture is in the file once.
+    highest reject score. An image may be in several of them; its picture is in the file once. With a timeline, its
+    segments come first.
 
     Parameters
     ----------
@@ -91,6 +97,7 @@ def contact_sheet(
         `ImageError`, the tile says so in the picture's place.
     title : what the images are; the heading adds the result.
     command : what a reader types to get the same page.
+    timeline : of the last method's answers, where the images are a sequence.
     per_section : how many images a section shows.
     thumb : pixels of a thumbnail's longest side.
 
@@ -120,9 +127,10 @@ def contact_sheet(
         checked_files(comparison),
         title=title,
         command=command,
+        timeline=timeline,
         per_section=per_section,
     )
-    for i, tile in context["tiles"].items():
+    for i, tile in sorted(context["tiles"].items()):  # frames of a video are decoded fastest in their order
         tile["picture"], tile["missing"] = _picture(open_image, i, thumb)
     return render_template("contact_sheet.html.j2", context)
 
@@ -144,13 +152,21 @@ def write_contact_sheet(
     *,
     title: str,
     command: str,
+    timeline: Timeline | None = None,
     per_section: int = PER_SECTION,
     thumb: int = THUMB,
 ) -> None:
     """Write `contact_sheet` to a file, completely or not at all; only a contact sheet is replaced."""
     check_contact_sheet_target(path)
     text = contact_sheet(
-        comparison, reject, open_image, title=title, command=command, per_section=per_section, thumb=thumb
+        comparison,
+        reject,
+        open_image,
+        title=title,
+        command=command,
+        timeline=timeline,
+        per_section=per_section,
+        thumb=thumb,
     )
     write_text(path, text)
 
@@ -172,7 +188,14 @@ def is_contact_sheet(path: str | os.PathLike[str]) -> bool:
 
 
 def page_context(
-    comparison: Comparison, reject: np.ndarray, files: tuple[str, ...], *, title: str, command: str, per_section: int
+    comparison: Comparison,
+    reject: np.ndarray,
+    files: tuple[str, ...],
+    *,
+    title: str,
+    command: str,
+    timeline: Timeline | None,
+    per_section: int,
 ) -> dict[str, Any]:
     """Strings and numbers for the template, without the thumbnails."""
     adapted = comparison.results[-1]
@@ -180,11 +203,14 @@ def page_context(
     n_samples, changed = comparison.features.n_samples, comparison.changed(adapted)
     tiles: dict[int, dict[str, Any]] = {}
 
-    def section(name: str, order: np.ndarray, note: str) -> dict[str, Any]:
+    def place(order: Iterable[int]) -> list[dict[str, Any]]:
         # A thumbnail is embedded where it is shown first; later sections refer to it.
-        shown = [{"index": int(i), "again": int(i) in tiles} for i in order[:per_section]]
+        shown = [{"index": int(i), "again": int(i) in tiles} for i in order]
         tiles.update({item["index"]: _tile(comparison, reject, files, item["index"]) for item in shown})
-        return {"name": name, "note": note, "shown": shown}
+        return shown
+
+    def section(name: str, order: np.ndarray, note: str) -> dict[str, Any]:
+        return {"name": name, "note": note, "shown": place(order[:per_section])}
 
     if changed:
         moved = (
@@ -194,9 +220,10 @@ def page_context(
         moved = f"No prediction changed: {method} gives every image the label zero-shot gives it."
     of_all = _limited_count(n_samples, per_section, "image")
     return {
-        "title": f"{visible(title)}: {_headline(comparison)}",
+        "title": f"{visible(title)}: {_headline(comparison) if timeline is None else timeline.headline}",
+        "timeline": None if timeline is None else _timeline(timeline, place, per_section),
         "counts_title": _counts_title(comparison),
-        "summary": _summary(comparison),
+        "summary": _summary(comparison, "image" if timeline is None else "frame"),
         "method": method,
         "method_class": method_class(adapted.method),
         "counts": class_counts(comparison),
@@ -215,6 +242,43 @@ def page_context(
         ],
         "tiles": tiles,
         "command": visible(command),
+    }
+
+
+def _timeline(
+    timeline: Timeline, place: Callable[[Iterable[int]], list[dict[str, Any]]], per_section: int
+) -> dict[str, Any]:
+    """The drawing, the segments as text, and the first frames of the longest ones."""
+    segments = timeline.segments
+    longest = sorted(segments, key=lambda segment: segment.start - segment.end)[:per_section]
+    pictured = sorted(longest)
+    of_all = _limited_count(len(segments), per_section, "segment")
+    return {
+        "headline": timeline.headline,
+        "unit": "minutes and seconds" if timeline.in_seconds else "numbers of frames, counted from 0",
+        "drawing": timeline.drawing(),
+        "rows": [
+            {
+                "start": timeline.moment(one.start),
+                "end": timeline.moment(one.end),
+                **_segment_text(timeline, one),
+            }
+            for one in segments[:MAX_SEGMENTS]
+        ],
+        "more": max(0, len(segments) - MAX_SEGMENTS),
+        "pictures_note": f"{of_all}{', the longest,' if len(segments) > per_section else ''} with the first frame.",
+        "pictures": [
+            {**item, "span": timeline.span(one), **_segment_text(timeline, one)}
+            for item, one in zip(place(one.first for one in pictured), pictured, strict=True)
+        ],
+    }
+
+
+def _segment_text(timeline: Timeline, segment: Segment) -> dict[str, str]:
+    return {
+        "label": visible(timeline.names[segment.label]),
+        "probability": f"{segment.probability:.2f}",
+        "frames": f"{segment.frames:,}",
     }
 
 
@@ -264,11 +328,11 @@ def _probability(result: Result, i: int) -> str:
     return f"{result.run.probabilities[i].max():.2f}"
 
 
-def _summary(comparison: Comparison) -> str:
+def _summary(comparison: Comparison, noun: str) -> str:
     """The run in one line: sizes, encoder, method, and how many predictions changed."""
     features, adapted = comparison.features, comparison.results[-1]
     changed = comparison.changed(adapted)
-    parts = [_counted(features.n_samples, "image"), _counted(features.n_classes, "class")]
+    parts = [_counted(features.n_samples, noun), _counted(features.n_classes, "class")]
     encoder = features.provenance.get("encoder")
     if isinstance(encoder, Mapping) and encoder.get("source"):
         parts.append(f"encoder {visible(str(encoder['source']))}")

@@ -19,6 +19,7 @@ from zeroshift.report.tables import csv_text, encodable, write_csv_rows
 __all__ = [
     "ClassColumn",
     "PredictionColumn",
+    "SecondsColumn",
     "check_predictions_format",
     "checked_files",
     "checked_reject",
@@ -35,8 +36,14 @@ class ClassColumn(NamedTuple):
     names: Sequence[str]
 
 
-PredictionColumn = ClassColumn | np.ndarray | Sequence[str]
-"""Classes, numbers or texts, one per row."""
+class SecondsColumn(NamedTuple):
+    """Times, to the millisecond in .csv whatever their size."""
+
+    seconds: np.ndarray
+
+
+PredictionColumn = ClassColumn | SecondsColumn | np.ndarray | Sequence[str]
+"""Classes, times, numbers or texts, one per row."""
 
 
 def write_csv(path: Path, columns: Mapping[str, PredictionColumn], *, raw: bool = False) -> None:
@@ -54,6 +61,8 @@ def _cells(column: PredictionColumn, write: Callable[[str], str]) -> Iterable[st
     if isinstance(column, ClassColumn):
         names = [write(name) for name in column.names]
         return (names[index] for index in column.indices)
+    if isinstance(column, SecondsColumn):
+        return (f"{seconds:.3f}" for seconds in column.seconds)
     if isinstance(column, np.ndarray):
         return (f"{value:.6g}" for value in column) if column.dtype.kind == "f" else map(str, column)
     return map(write, column)
@@ -69,6 +78,8 @@ def write_parquet(path: Path, columns: Mapping[str, PredictionColumn]) -> None:
         if isinstance(column, ClassColumn):
             names = pa.array(map(encodable, column.names), pa.string())
             arrays[name] = pa.DictionaryArray.from_arrays(pa.array(column.indices, pa.int32()), names)
+        elif isinstance(column, SecondsColumn):
+            arrays[name] = pa.array(column.seconds)
         elif isinstance(column, np.ndarray):
             arrays[name] = pa.array(column)
         else:
@@ -97,14 +108,20 @@ def check_predictions_format(path: str | os.PathLike[str]) -> None:
 
 
 def write_predictions(
-    path: str | os.PathLike[str], comparison: Comparison, reject: Array, *, raw_csv: bool = False
+    path: str | os.PathLike[str],
+    comparison: Comparison,
+    reject: Array,
+    *,
+    raw_csv: bool = False,
+    seconds: np.ndarray | None = None,
 ) -> None:
     """Write the predictions of the last method of a comparison and of its baseline; completely or not at all.
 
     .csv and .parquet have one row per sample with the columns `file` (`row` where samples have no names),
-    `prediction`, `probability`, `zero_shot`, `zero_shot_probability`, `reject` and, where it is known, `label`, the
-    true class. Classes are names. CSV holds six significant digits, parquet all. .npz holds `probabilities` (N, K),
-    `predictions`, `zero_shot_predictions` and `labels` as class indices, `reject`, `class_names` and `files`.
+    `prediction`, `probability`, `zero_shot`, `zero_shot_probability`, `reject` and, where they are known, `label`, the
+    true class, and after the names `time`, in seconds. Classes are names. CSV holds six significant digits and times to
+    the millisecond, parquet all. .npz holds `probabilities` (N, K), `predictions`, `zero_shot_predictions` and `labels`
+    as class indices, `reject`, `class_names`, `files` and `times`.
 
     Parameters
     ----------
@@ -113,6 +130,7 @@ def write_predictions(
     reject : (N,) scores; the higher, the less a sample is like any of the classes.
     raw_csv : write names to .csv as they are. By default, a name that a spreadsheet would compute as a formula gets an
         apostrophe before it, and control characters are spelled out.
+    seconds : (N,) times of the samples, for frames of a video.
 
     Examples
     --------
@@ -132,19 +150,20 @@ def write_predictions(
     suffix, reject = Path(path).suffix, checked_reject(comparison, reject)
     with atomic_path(path) as temporary:
         if suffix == ".npz":
-            _write_npz(temporary, comparison, reject)
+            _write_npz(temporary, comparison, reject, seconds)
         elif suffix == ".csv":
-            write_csv(temporary, _columns(comparison, reject), raw=raw_csv)
+            write_csv(temporary, _columns(comparison, reject, seconds), raw=raw_csv)
         else:
-            write_parquet(temporary, _columns(comparison, reject))
+            write_parquet(temporary, _columns(comparison, reject, seconds))
 
 
-def _columns(comparison: Comparison, reject: np.ndarray) -> dict[str, PredictionColumn]:
+def _columns(comparison: Comparison, reject: np.ndarray, seconds: np.ndarray | None) -> dict[str, PredictionColumn]:
     adapted, zero_shot = comparison.results[-1], comparison.baseline
     names, labels = comparison.features.class_names, comparison.features.labels
     files = comparison.features.sample_names
     columns: dict[str, PredictionColumn] = {
         **({"row": np.arange(comparison.features.n_samples)} if files is None else {"file": files}),
+        **({} if seconds is None else {"time": SecondsColumn(seconds)}),
         "prediction": ClassColumn(adapted.predictions, names),
         "probability": adapted.run.probabilities.max(axis=1),
         "zero_shot": ClassColumn(zero_shot.predictions, names),
@@ -156,7 +175,7 @@ def _columns(comparison: Comparison, reject: np.ndarray) -> dict[str, Prediction
     return columns
 
 
-def _write_npz(path: Path, comparison: Comparison, reject: np.ndarray) -> None:
+def _write_npz(path: Path, comparison: Comparison, reject: np.ndarray, seconds: np.ndarray | None) -> None:
     arrays: dict[str, Any] = {
         "probabilities": comparison.results[-1].run.probabilities,
         "predictions": comparison.results[-1].predictions,
@@ -168,6 +187,8 @@ def _write_npz(path: Path, comparison: Comparison, reject: np.ndarray) -> None:
         arrays["labels"] = comparison.features.labels
     if comparison.features.sample_names is not None:
         arrays["files"] = np.array(comparison.features.sample_names, dtype=str)
+    if seconds is not None:
+        arrays["times"] = seconds
     # Through a handle: NumPy would add ".npz" to the temporary name.
     with open(path, "wb") as handle:
         np.savez(handle, **arrays)

@@ -61,7 +61,7 @@ def open_images(
         return read_array(path, labels, classes)
     raise ValueError(
         f"images are read from a folder, a .csv or .parquet table or an .npy array; got the file {source}. "
-        "Fix: pass the folder of the images."
+        "Fix: pass the folder of the images; a video is read by open_video, or zeroshift classify --stream."
     )
 
 

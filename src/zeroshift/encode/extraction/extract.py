@@ -86,7 +86,8 @@ def extract(
     corruption : `Corruption(kind, severity)`, applied to each image before anything else.
     cache : folder in which features are stored by content (`default_cache()` is the usual one). Cached images are not
         decoded again, and new class names or prompts re-run only the text encoder. None stores nothing.
-    workers : processes that decode images; None uses the available cores, 0 decodes in this process.
+    workers : processes that decode images; None uses the available cores, 0 decodes in this process. A video is always
+        decoded in this process.
     on_error : "skip" skips images that cannot be read and lists them in `skipped`; "stop" raises for the first.
     storage : "float16" or "float32", the type of the features in the set; prototypes are float32.
     shard_rows : number of images, counting each view, after which features are written to disk; by default sixteen
@@ -176,6 +177,8 @@ def encode_images(
     }
     folder = cache_folder(cache)
     count = default_workers(len(images)) if workers is None else workers
+    if getattr(images.images, "sequential", False):
+        count = 0
     decoder = Decoder(images.images, encoder.preprocessing, corruption, views)
     with (
         TemporaryDirectory() as temporary,  # without a cache, features are still written to disk
