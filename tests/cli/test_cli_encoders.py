@@ -50,7 +50,9 @@ def test_as_json(call, without):
         "missing": ["torch"],
         "install": "pip install 'zeroshift[encoders]'",
         "note": "and SigLIP 2 of fixed size",
+        "has_text": True,
     }
+    assert [name for name, entry in listed.items() if not entry["has_text"]] == ["vision", "efficientnet_lite"]
     assert listed["open_clip"]["missing"] == []
 
 

@@ -249,3 +249,44 @@ def test_sub_folders_are_labels_only_if_all_are_classes(call, pets, model, tmp_p
     assert done.exit_code == 0
     assert "the subfolders horse are not classes, but other subfolders are" in done.stderr
     assert load(tmp_path / "f.safetensors").labels is None
+
+
+# A second encoder.
+
+
+@pytest.fixture(scope="session")
+def vision_model(tmp_path_factory):
+    """A tiny random DINOv2 on disk."""
+    from encode import tiny
+
+    return tiny.dinov2(tmp_path_factory.mktemp("model") / "tiny-dinov2")
+
+
+def test_a_second_encoder_without_text(extract, call, pets, model, vision_model, tmp_path):
+    from zeroshift.encode import load_image_encoder
+
+    extract(pets)
+    summary, features = extract(pets, "--second-encoder", vision_model)
+    paths = [pets / name / f"{i}.png" for name in CLASSES for i in range(PER_CLASS)]
+    assert (summary["computed"], summary["second"], summary["second_computed"]) == (0, "tiny-dinov2", len(paths))
+    expected = load_image_encoder(vision_model, device="cpu").encode_images(paths)
+    np.testing.assert_allclose(features.extra["tiny-dinov2"], expected, atol=1e-3)
+    np.testing.assert_allclose(features.features, encoded(model, paths), atol=1e-3)
+    done = call(
+        *("extract", pets, "-e", model, "--second-encoder", vision_model, "-o", tmp_path / "again.safetensors"),
+        env={"COLUMNS": "200"},
+    )
+    assert "second encoder  tiny-dinov2, d = 32; 0 images had to be encoded" in done.stdout
+    assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "features.safetensors").read_bytes()
+
+
+def test_an_encoder_without_text_as_the_first_is_refused(call, pets, vision_model, tmp_path):
+    done = call("extract", pets, "-e", vision_model, "-o", tmp_path / "f.safetensors")
+    assert done.exit_code == 2
+    assert "encodes images alone, and prototypes need text" in " ".join(done.stderr.split())
+
+
+def test_the_first_encoder_as_second_is_refused(call, pets, model, tmp_path):
+    done = call("extract", pets, "-e", model, "--second-encoder", model, "-o", tmp_path / "f.safetensors")
+    assert done.exit_code == 2
+    assert "the first encoder itself, which would add nothing" in " ".join(done.stderr.split())

@@ -20,7 +20,8 @@ def tiny_folder(tmp_path_factory):
 
     def folder(family):
         if family not in built:
-            built[family] = tiny.BUILDERS[family](top / f"tiny-{family}")
+            builders = {**tiny.BUILDERS, **tiny.VISION_BUILDERS}
+            built[family] = builders[family](top / f"tiny-{family}")
         return built[family]
 
     yield folder

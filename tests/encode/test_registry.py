@@ -12,7 +12,7 @@ from zeroshift.encode import registry
 
 NAMES = [
     *("clip", "siglip", "siglip2", "blip", "align", "altclip", "chinese_clip", "metaclip"),
-    *("open_clip", "albef", "composed"),
+    *("open_clip", "albef", "composed", "vision", "efficientnet_lite"),
 ]
 
 
@@ -26,7 +26,7 @@ def test_every_family_is_listed_and_found_by_name():
 
 def test_model_types_belong_to_one_family_each():
     kinds = [kind for family in registry.list_families() for kind in family.model_types]
-    assert len(set(kinds)) == len(kinds) == 8
+    assert len(set(kinds)) == len(kinds) == 8 + 11
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "composed"])
@@ -118,11 +118,9 @@ class TestFolders:
         self.refused(copied, r"config.json cannot be read \(.*\). Fix: copy the model again.")
 
     @pytest.mark.parametrize("kind", ["bert", None])
-    def test_of_a_kind_that_is_no_dual_encoder(self, copied, kind):
+    def test_of_a_kind_that_is_not_supported(self, copied, kind):
         (copied / "config.json").write_text(json.dumps({} if kind is None else {"model_type": kind}))
-        self.refused(
-            copied, f"is a model of type '{kind}', which is not a supported dual encoder .clip, siglip, .*FeatureSet"
-        )
+        self.refused(copied, f"is a model of type '{kind}', which is not supported .clip, siglip, .*FeatureSet")
 
     @pytest.mark.parametrize(
         ("file", "reason"),

@@ -1,4 +1,5 @@
-"""Tiny random models of every family, saved as published ones are: weights, tokenizer, image processor."""
+"""Tiny random models of every family, saved as published ones are: weights, tokenizer, image processor. Those of
+`VISION_BUILDERS` have no text."""
 
 from __future__ import annotations
 
@@ -114,6 +115,85 @@ BUILDERS = {
     "altclip": altclip,
     "chinese_clip": chinese_clip,
     "metaclip": metaclip,
+}
+
+
+def dinov2(folder: Path, *, registers: bool = False) -> Path:
+    kind = "Dinov2WithRegisters" if registers else "Dinov2"
+    config = getattr(transformers, f"{kind}Config")(**VISION, image_size=SIDE, patch_size=8)
+    return _save(folder, getattr(transformers, f"{kind}Model"), config, transformers.BitImageProcessorPil, crop=True)
+
+
+def dinov2_with_registers(folder: Path) -> Path:
+    return dinov2(folder, registers=True)
+
+
+def dinov3_vit(folder: Path) -> Path:
+    config = transformers.DINOv3ViTConfig(**VISION, image_size=SIDE, patch_size=8, num_register_tokens=2)
+    return _save(folder, transformers.DINOv3ViTModel, config, transformers.ViTImageProcessorPil)
+
+
+def vit(folder: Path, *, kind: str = "ViT") -> Path:
+    """A classifier, as published: its weights lack the pooler of the plain model."""
+    config = getattr(transformers, f"{kind}Config")(**VISION, image_size=SIDE, patch_size=8, num_labels=5)
+    return _save(
+        folder, getattr(transformers, f"{kind}ForImageClassification"), config, transformers.ViTImageProcessorPil
+    )
+
+
+def deit(folder: Path) -> Path:
+    return vit(folder, kind="DeiT")
+
+
+def vit_msn(folder: Path) -> Path:
+    config = transformers.ViTMSNConfig(**VISION, image_size=SIDE, patch_size=8)
+    return _save(folder, transformers.ViTMSNModel, config, transformers.ViTImageProcessorPil)
+
+
+def convnext(folder: Path, *, kind: str = "ConvNext") -> Path:
+    config = getattr(transformers, f"{kind}Config")(hidden_sizes=[8, 16, 16, 24], depths=[1, 1, 1, 1], image_size=SIDE)
+    return _convolutional(folder, getattr(transformers, f"{kind}Model"), config)
+
+
+def convnextv2(folder: Path) -> Path:
+    return convnext(folder, kind="ConvNextV2")
+
+
+def resnet(folder: Path) -> Path:
+    config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16, 16, 24], depths=[1, 1, 1, 1])
+    return _convolutional(folder, transformers.ResNetModel, config)
+
+
+def swin(folder: Path, *, kind: str = "Swin") -> Path:
+    config = getattr(transformers, f"{kind}Config")(
+        image_size=SIDE, patch_size=4, embed_dim=8, depths=[1, 1], num_heads=[2, 2], window_size=4
+    )
+    return _save(folder, getattr(transformers, f"{kind}Model"), config, transformers.ViTImageProcessorPil)
+
+
+def swinv2(folder: Path) -> Path:
+    return swin(folder, kind="Swinv2")
+
+
+def _convolutional(folder: Path, model_class, config) -> Path:
+    """Their processor resizes to more than it crops."""
+    _save(folder, model_class, config, None)
+    transformers.ConvNextImageProcessorPil(size={"shortest_edge": SIDE}, crop_pct=0.875).save_pretrained(folder)
+    return folder
+
+
+VISION_BUILDERS = {
+    "convnext": convnext,
+    "convnextv2": convnextv2,
+    "deit": deit,
+    "dinov2": dinov2,
+    "dinov2_with_registers": dinov2_with_registers,
+    "dinov3_vit": dinov3_vit,
+    "resnet": resnet,
+    "swin": swin,
+    "swinv2": swinv2,
+    "vit": vit,
+    "vit_msn": vit_msn,
 }
 
 

@@ -14,10 +14,10 @@ from zeroshift.cli.console import console, print_warning
 from zeroshift.cli.progress import progress_bar
 from zeroshift.data import corruptions
 from zeroshift.data.image_set import ImageSet
-from zeroshift.encode.encoder import Encoder
+from zeroshift.encode.encoder import Encoder, ImageEncoder
 from zeroshift.encode.extraction import Extraction, default_cache, extract
 from zeroshift.encode.prompts import Prompts
-from zeroshift.encode.registry import DEFAULT_ENCODER, load
+from zeroshift.encode.registry import DEFAULT_ENCODER, load, load_image_encoder
 from zeroshift.encode.views import Views as ViewMaker
 from zeroshift.evaluate.encoder_ref import EncoderRef
 from zeroshift.parameters import LARGEST_SIZE, Choice
@@ -46,6 +46,7 @@ __all__ = [
     "Quiet",
     "RawCsv",
     "Revision",
+    "SecondEncoder",
     "Seed",
     "Severity",
     "Template",
@@ -77,6 +78,15 @@ EncoderChoice = Annotated[
     typer.Option(
         "--encoder", "-e", help="A hub id, a model's folder, or composed: see `zeroshift encoders`.",
         show_default="openai/clip-vit-base-patch16", rich_help_panel=MODEL_PANEL,
+    ),
+]  # fmt: skip
+SecondEncoder = Annotated[
+    str | None,
+    typer.Option(
+        "--second-encoder", metavar="SOURCE",
+        help="Another encoder for the same images, which needs no text: a hub id (facebook/dinov2-base), a folder, or "
+        "efficientnet-lite0.",
+        rich_help_panel=MODEL_PANEL,
     ),
 ]  # fmt: skip
 FeatureEncoder = Annotated[
@@ -197,6 +207,7 @@ class EncodingOptions:
     """How images and prompts are encoded, from the options of a command."""
 
     encoder: str | None = None
+    second_encoder: str | None = None
     revision: str | None = None
     device: str = "auto"
     dtype: str = "auto"
@@ -244,6 +255,14 @@ class EncodingOptions:
                 cache=self.cache_folder,
             )
 
+    def load_second(self) -> ImageEncoder | None:
+        if self.second_encoder is None:
+            return None
+        with console(stderr=True).status(f"loading {self.second_encoder}"):
+            return load_image_encoder(
+                self.second_encoder, device=self.device, dtype=self.dtype, batch_size=self.batch_size
+            )
+
     def image_changes(self, images: ImageSet) -> dict[str, Any]:
         """Views, and the corruption unless the images on the disk are already corrupted."""
         changes: dict[str, Any] = {"views": None, "corruption": None}
@@ -273,8 +292,9 @@ def run_extraction(
     """Encode with a progress bar; Ctrl-C leaves what is done in the cache. `encoder` is loaded if it is not given."""
     changes = options.image_changes(images)
     loaded = options.load_encoder() if encoder is None else encoder
+    second = options.load_second()
     texts = "class names" if label == "images" else f"{label}: class names"
-    with progress_bar(label, len(images), quiet=quiet, unit="images") as advance:
+    with progress_bar(label, len(images) * (1 if second is None else 2), quiet=quiet, unit="images") as advance:
 
         def on_step(what: str, done: int, total: int) -> None:
             advance(done if what == "images" else 0, texts if what == "texts" else label)
@@ -283,6 +303,7 @@ def run_extraction(
             images,
             loaded,
             prompts,
+            second=second,
             **changes,
             cache=options.cache_folder,
             workers=options.workers,

@@ -14,6 +14,7 @@ from zeroshift import methods
 from zeroshift.cli import _encoder_options as options
 from zeroshift.cli import _stream_options as streams
 from zeroshift.cli._encoder_options import EncodingOptions, run_extraction, warn_about_images
+from zeroshift.cli._extra_inputs import check_takes_second
 from zeroshift.cli._inputs import load_images
 from zeroshift.cli._method_options import MethodOptions, Online, Settings, Transductive, choose_method
 from zeroshift.cli._output_paths import check_output_files
@@ -75,6 +76,7 @@ def classify(
     templates: options.Templates = None,
     descriptions: options.Descriptions = None,
     encoder: options.EncoderChoice = None,
+    second_encoder: options.SecondEncoder = None,
     revision: options.Revision = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
@@ -102,6 +104,10 @@ def classify(
         chosen_method = streaming.check_method(chosen_method)
     if missing := missing_input(chosen_method.info, chosen_method.parameters, hints=CLASSIFY_HINTS):
         raise ValueError(f"--method {chosen_method.info.name} {missing}.")
+    if second_encoder is not None:
+        check_takes_second(chosen_method.info, "--second-encoder")
+        if stream:
+            raise ValueError("--second-encoder cannot be used with --stream. Fix: leave out one of them.")
     if sheet is not None and no_sheet:
         raise ValueError("--sheet and --no-sheet contradict each other. Fix: give one.")
     check_predictions_format(out)
@@ -113,8 +119,8 @@ def classify(
         check_output_files([*tables, page], inputs=inputs, force=True)  # a page that zeroshift wrote may be replaced
         check_contact_sheet_target(page)
     encoding = EncodingOptions(
-        encoder=encoder, revision=revision, device=device, dtype=dtype, batch_size=batch_size, workers=workers,
-        cache=cache, no_cache=no_cache, on_error=on_error,
+        encoder=encoder, second_encoder=second_encoder, revision=revision, device=device, dtype=dtype,
+        batch_size=batch_size, workers=workers, cache=cache, no_cache=no_cache, on_error=on_error,
     )  # fmt: skip
     sequence = None if streaming is None else streaming.load(source, classes=classes, labelled=labelled)
     images = load_images(source, classes=classes, labelled=labelled) if sequence is None else sequence.images
@@ -133,7 +139,8 @@ def classify(
             ("--lag", lag), ("--fps", fps), ("--every", every), ("--start", start), ("--end", end),
             ("--method", method), ("--classes", classes), ("--prompts", prompts), ("--template", template),
             ("--templates", templates), ("--descriptions", descriptions), ("--encoder", encoder),
-            ("--revision", revision), *(("--set", setting) for setting in settings or []),
+            ("--second-encoder", second_encoder), ("--revision", revision),
+            *(("--set", setting) for setting in settings or []),
         ],
     )  # fmt: skip
     summary = _classify_images(
@@ -186,7 +193,8 @@ def _classify_images(
     arguments = resolve_inputs(chosen.info, chosen.parameters, feature_source(features), hints=CLASSIFY_HINTS)
     method = methods.create(chosen.info.name, **arguments)
     if sequence is None:
-        comparison, stream = compare(features, [zero_shot_baseline(method, features), method], name=images.name), None
+        both = [zero_shot_baseline(method, features), method]
+        comparison, stream = compare(features, both, name=images.name, second=extraction.second), None
     else:
         comparison, stream = sequence.classify(method, features)
     rejected = reject_scores(features, prototypes=method.prototypes)
@@ -208,7 +216,7 @@ def _classify_images(
         )
     return ClassifySummary(
         comparison=comparison, method=method, out=out, extraction=extraction, page=page, names_given=names_given,
-        stream=stream,
+        stream=stream, second=extraction.second,
     )  # fmt: skip
 
 
@@ -234,6 +242,7 @@ class ClassifySummary(PredictionSummary):
         return {
             **super().record(),
             "computed": self.extraction.computed,
+            "second": self.second,
             "skipped": [{"image": error.name, "why": error.problem} for error in self.extraction.skipped],
             "notes": [{"image": name, "note": note} for name, note in self.extraction.notes],
             "sheet": None if self.page is None else str(self.page),

@@ -27,6 +27,7 @@ def encoders(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] =
                     "missing": list(family.missing),
                     "install": family.fix,
                     "note": family.note,
+                    "has_text": family.has_text,
                 }
                 for family in families
             ]
@@ -35,5 +36,7 @@ def encoders(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] =
     out = console()
     out.print(encoders_table(families))
     out.print(
-        "--encoder takes a hub id, the folder of a downloaded model, or composed, which needs no hub.", style="dim"
+        "--encoder takes a hub id, the folder of a downloaded model, or composed, which needs no hub. --second-encoder "
+        "takes all of these, and models without text.",
+        style="dim",
     )

@@ -46,6 +46,7 @@ def extract(
     templates: options.Templates = None,
     descriptions: options.Descriptions = None,
     encoder: options.EncoderChoice = None,
+    second_encoder: options.SecondEncoder = None,
     revision: options.Revision = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
@@ -80,9 +81,9 @@ def extract(
     inputs = [Path(given) for given in (source, classes, templates, descriptions) if given is not None]
     check_output_files([out], inputs=inputs, force=force)
     encoding = EncodingOptions(
-        encoder=encoder, revision=revision, device=device, dtype=dtype, batch_size=batch_size, workers=workers,
-        cache=cache, no_cache=no_cache, on_error=on_error, views=views, augmix=augmix, corruption=corruption,
-        severity=severity, made_for=made_for, seed=seed,
+        encoder=encoder, second_encoder=second_encoder, revision=revision, device=device, dtype=dtype,
+        batch_size=batch_size, workers=workers, cache=cache, no_cache=no_cache, on_error=on_error, views=views,
+        augmix=augmix, corruption=corruption, severity=severity, made_for=made_for, seed=seed,
     )  # fmt: skip
     images = load_images(
         source, classes=classes, root=data, split=split, corruption=corruption, severity=encoding.severity_or_default,
@@ -106,6 +107,8 @@ def _record(extraction: Extraction, out: Path) -> dict[str, Any]:
         "out": str(out),
         **extraction.features.summary(),
         "computed": extraction.computed,
+        "second": extraction.second,
+        "second_computed": extraction.second_computed,
         "skipped": [{"image": error.name, "why": error.problem, "fix": error.fix} for error in extraction.skipped],
         "notes": [{"image": name, "note": note} for name, note in extraction.notes],
         "cut_prompts": dict(extraction.cut_prompts),
@@ -122,6 +125,10 @@ def _table(extraction: Extraction, out: Path) -> ReportTable:
         "encoder": f"{encoder['source']} ({encoder['family']}), d = {features.dimension}",
         "prompts": ", ".join(features.prompts),
     }
+    if extraction.second is not None:
+        count, name = extraction.second_computed, extraction.second
+        encoded = f"; {count} images had to be encoded" if count < features.n_samples else ""
+        entries["second encoder"] = f"{name}, d = {features.extra[name].shape[1]}{encoded}"
     if features.n_views:
         entries["views"] = f"{features.n_views} per image"
     if extraction.skipped:

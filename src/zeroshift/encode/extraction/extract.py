@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
@@ -14,7 +15,7 @@ import numpy as np
 
 from zeroshift.data.image_set import ImageSet
 from zeroshift.data.images import ImageError
-from zeroshift.encode.encoder import Encoder
+from zeroshift.encode.encoder import Encoder, ImageEncoder
 from zeroshift.encode.extraction.images import Decoder, EncodedImages, FileDigests, default_workers, encode_in_shards
 from zeroshift.encode.extraction.store import DamagedPartError, FeatureStore, cache_folder, settings_folder
 from zeroshift.encode.extraction.text import encode_classes
@@ -58,6 +59,10 @@ class Extraction:
     """Number of images that were encoded; the others were in the cache."""
     cut_prompts: Mapping[str, int]
     """For each prompt mode, the number of prompts that were truncated."""
+    second: str | None = None
+    """Name of the extra features from the second encoder; None without one."""
+    second_computed: int = 0
+    """Number of images that the second encoder encoded; the others were in the cache."""
 
 
 def extract(
@@ -65,6 +70,7 @@ def extract(
     encoder: Encoder,
     prompts: Prompts | Sequence[Prompts],
     *,
+    second: ImageEncoder | None = None,
     class_names: Sequence[str] | None = None,
     views: ImageTransform | None = None,
     corruption: ImageTransform | None = None,
@@ -81,6 +87,9 @@ def extract(
     ----------
     images : the images to encode (`zeroshift.data`).
     prompts : one or several prompt modes; each gives a set of prototypes.
+    second : another encoder, for images alone (`load_image_encoder`). Its features of the images, without views, become
+        extra features of the set, named after the encoder. Each encoder reads and decodes the images by itself, and has
+        its own part of the cache.
     class_names : by default those of the images.
     views : `Views(n)` for augmented views of each image.
     corruption : `Corruption(kind, severity)`, applied to each image before anything else.
@@ -94,6 +103,12 @@ def extract(
         batches.
     """
     _check_types(images, encoder, views=views, corruption=corruption)
+    if not isinstance(encoder, Encoder):
+        raise TypeError(
+            f"encoder must be an encoder of images and text; got {encoder!r:.80}. Fix: it can be the second: second=..."
+        )
+    if second is not None:
+        _check_second(encoder, second)
     _check_settings(images, workers, on_error, storage, shard_rows)
     modes = [prompts] if isinstance(prompts, (Prompts, str)) else list(prompts)
     names, unique_names = _class_names(images, class_names)
@@ -110,20 +125,24 @@ def extract(
             cache=cache,
             progress=lambda done: report("texts", done, len(names)),
         )
-    encoded = encode_images(
-        images,
-        encoder,
-        views=views,
-        corruption=corruption,
-        cache=cache,
-        workers=workers,
-        on_error=on_error,
-        storage=storage,
-        shard_rows=shard_rows,
-        progress=report,
-    )
+    settings: dict[str, Any] = {
+        "corruption": corruption,
+        "cache": cache,
+        "workers": workers,
+        "on_error": on_error,
+        "storage": storage,
+        "shard_rows": shard_rows,
+        "progress": report,
+    }
+    encoded = encode_images(images, encoder, views=views, **settings)
     used = images if len(encoded.indices) == len(images) else images.subset(encoded.indices)
-    rows = encoded.rows
+    rows, other = encoded.rows, None
+    if second is not None:
+        other = encode_images(used, second, **settings)
+        if len(other.indices) < len(used):  # images that only the second encoder cannot use
+            rows, used = rows[other.indices], used.subset(other.indices)
+        notes = tuple(dict.fromkeys((*encoded.notes, *other.notes)))
+        encoded = encoded._replace(skipped=(*encoded.skipped, *other.skipped), notes=notes)
     features = FeatureSet(
         None if views is not None else rows[:, 0],
         views=rows if views is not None else None,
@@ -148,12 +167,30 @@ def extract(
         },
     )
     cut = {mode: text.n_cut for mode, text in texts.items()}
-    return Extraction(features, encoded.skipped, encoded.notes, encoded.computed, cut)
+    extraction = Extraction(features, encoded.skipped, encoded.notes, encoded.computed, cut)
+    if second is None or other is None:
+        return extraction
+    name = extra_name(second)
+    about = {"encoder": second.describe(), "preprocessing": second.preprocessing.describe()}
+    combined = features.with_extra(name, other.rows[:, 0], about)
+    return replace(extraction, features=combined, second=name, second_computed=other.computed)
+
+
+def extra_name(encoder: ImageEncoder) -> str:
+    """The name of extra features from this encoder: of a hub id OWNER/NAME the name.
+
+    >>> from types import SimpleNamespace
+    >>> [extra_name(SimpleNamespace(source=one)) for one in ("facebook/dinov2-base", "open_clip:ViT-B-32/laion2b")]
+    ['dinov2-base', 'ViT-B-32-laion2b']
+    """
+    _, prefix, model = encoder.source.rpartition(":")
+    name = model if prefix else model.rpartition("/")[2]
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:100].lstrip("._-") or encoder.family
 
 
 def encode_images(
     images: ImageSet,
-    encoder: Encoder,
+    encoder: ImageEncoder,
     *,
     views: ImageTransform | None = None,
     corruption: ImageTransform | None = None,
@@ -209,13 +246,25 @@ def _check_types(images: Any, encoder: Any, **transforms: Any) -> None:
         raise TypeError(
             f"images must be an ImageSet; got {type(images).__name__}. Fix: zeroshift.data.open_images(folder)."
         )
-    if not isinstance(encoder, Encoder):
+    if not isinstance(encoder, ImageEncoder):
         raise TypeError(f"encoder must be an Encoder; got {encoder!r:.80}. Fix: encode.load_encoder('composed').")
     for name, fix in (("views", "Views(64)"), ("corruption", "Corruption('fog', severity=5)")):
         if transforms[name] is not None and not hasattr(transforms[name], "describe"):
             raise TypeError(
                 f"{name} must be None or, for example, {fix}; got {transforms[name]!r:.80}. Fix: {name}={fix}."
             )
+
+
+def _check_second(encoder: Encoder, second: Any) -> None:
+    if not isinstance(second, ImageEncoder):
+        raise TypeError(
+            f"second must be an encoder of images; got {second!r:.80}. "
+            "Fix: encode.load_image_encoder('facebook/dinov2-base')."
+        )
+    if second.key() == encoder.key():
+        raise ValueError(
+            f"second is {second.source}, the first encoder itself, which would add nothing. Fix: another encoder."
+        )
 
 
 def _check_settings(images: ImageSet, workers: int | None, on_error: str, storage: str, shard_rows: int | None) -> None:

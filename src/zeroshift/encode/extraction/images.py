@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from zeroshift.data.images import FileStat, ImageError, ImageSource
-from zeroshift.encode.encoder import Encoder
+from zeroshift.encode.encoder import ImageEncoder
 from zeroshift.encode.extraction.store import FeatureStore, content_digest
 from zeroshift.encode.preprocessing import Pixels, Preprocessing
 
@@ -66,7 +66,7 @@ class _PendingImages:
 
 def encode_in_shards(
     images: ImageSource,
-    encoder: Encoder,
+    encoder: ImageEncoder,
     decode: Callable[[Sequence[int]], Iterator[PreparedImage]],
     store: FeatureStore,
     file_digests: FileDigests,
@@ -210,7 +210,7 @@ class ShardEncoder:
     features, depends only on the shard.
     """
 
-    def __init__(self, encoder: Encoder, store: FeatureStore, storage: np.dtype) -> None:
+    def __init__(self, encoder: ImageEncoder, store: FeatureStore, storage: np.dtype) -> None:
         self.encoder, self.store, self.storage = encoder, store, storage
         self.batch_size = encoder.batch_size
         self.shard: list[bytes] = []

@@ -29,7 +29,9 @@ __all__ = [
     "convert_load_errors",
     "folder_digest",
     "hub_arguments",
+    "identity_of",
     "preprocessing_from_processor",
+    "refuse_random_weights",
     "weights_digest",
 ]
 
@@ -76,17 +78,12 @@ class TransformersEncoder(Encoder):
             arguments = hub_arguments(source, revision)
             model_class = getattr(transformers, cls.model_class)
             model, report = model_class.from_pretrained(source, output_loading_info=True, **arguments)
-            _refuse_random_weights(model, report["missing_keys"])
+            refuse_random_weights(model, report["missing_keys"])
             tokenizer = transformers.AutoTokenizer.from_pretrained(source, **arguments)
             _refuse_empty_tokenizer(tokenizer)
             # The Pillow backend, even if torchvision is installed: equal features on every machine.
             processor = transformers.AutoImageProcessor.from_pretrained(source, backend="pil", **arguments)
-        folder = Path(source)
-        if folder.is_dir():
-            # The folder's name and not its path: the same model elsewhere gives the same files.
-            name, model_revision = folder.resolve().name, folder_digest(folder)
-        else:
-            name, model_revision = source, getattr(model.config, "_commit_hash", None) or revision or UNKNOWN_REVISION
+        name, model_revision = identity_of(source, model, revision)
         return cls(name, model_revision, model, tokenizer, processor, device=torch_device, dtype=torch_dtype)
 
     def prepare_text(self, prompt: str) -> str:
@@ -136,7 +133,16 @@ class TransformersEncoder(Encoder):
         return int(min(length for length in limits if length))
 
 
-def _refuse_random_weights(model: Any, missing: Iterable[str]) -> None:
+def identity_of(source: str, model: Any, revision: str | None) -> tuple[str, str]:
+    """Name and revision of a loaded model. Of a folder the name and not the path: the same model elsewhere gives the
+    same files."""
+    folder = Path(source)
+    if folder.is_dir():
+        return folder.resolve().name, folder_digest(folder)
+    return source, getattr(model.config, "_commit_hash", None) or revision or UNKNOWN_REVISION
+
+
+def refuse_random_weights(model: Any, missing: Iterable[str]) -> None:
     """Raise for missing weights, which transformers initialises randomly: a BLIP for captions has no projections."""
     if lacking := sorted(set(missing) & {name for name, _ in model.named_parameters()}):
         more = f" and {len(lacking) - 1} more" if lacking[1:] else ""

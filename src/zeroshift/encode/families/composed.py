@@ -20,11 +20,12 @@ from zeroshift.encode.encoder import Encoder, choose_device, choose_dtype
 from zeroshift.encode.extraction.store import settings_folder
 from zeroshift.encode.families.composed_models import (
     DIMENSION,
+    SIDE,
     TEXT_DIMENSION,
     TEXT_LENGTH,
     ImageModel,
     TextModel,
-    lite2_preprocessing,
+    lite_preprocessing,
     revision,
 )
 from zeroshift.encode.prompts.templates import ENSEMBLE, check_templates, fill_template
@@ -180,7 +181,7 @@ class ComposedEncoder(Encoder):
         self.image, self.text = image, text
         self.device, self.dtype = device, dtype
         self.revision = revision()
-        self.preprocessing = lite2_preprocessing()
+        self.preprocessing = lite_preprocessing(SIDE)
         self.cache: Path | None = None
         if device.type == "cpu":
             self.batch_size = CPU_BATCH

@@ -23,14 +23,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DIMENSION",
+    "IMAGE_CODE",
     "IMAGE_WEIGHTS",
+    "SIDE",
     "TEXT_DIMENSION",
     "TEXT_FOLDER",
     "TEXT_LENGTH",
     "ImageModel",
     "TextModel",
     "class_directions",
-    "lite2_preprocessing",
+    "file_digest",
+    "lite_preprocessing",
     "package_file",
     "principal_axes",
     "revision",
@@ -62,12 +65,12 @@ def package_file(module: str, name: str) -> Path:
 def revision() -> str:
     """A hash of everything that determines the features: the packages' files and `RECIPE`."""
     files = (IMAGE_CODE, IMAGE_WEIGHTS, *TEXT_FILES)
-    content = json.dumps([RECIPE, *(_digest(module, name) for module, name in files)])
+    content = json.dumps([RECIPE, *(file_digest(module, name) for module, name in files)])
     return f"sha256:{hashlib.sha256(content.encode()).hexdigest()[:16]}"
 
 
-def _digest(module: str, name: str) -> str:
-    """SHA-256 of a file in the format of package records; from the record if there is one, without reading the file."""
+def file_digest(module: str, name: str) -> str:
+    """SHA-256 of a file of a package, in the format of package records; from the record if there is one."""
     try:
         recorded = importlib.metadata.files(module) or []
     except importlib.metadata.PackageNotFoundError:  # a package on the path that was not installed
@@ -144,14 +147,14 @@ BLACK, STEP = 127 / 255, 128 / 255
 """The normalisation of the Lite models: (byte - 127) / 128."""
 
 
-def lite2_preprocessing() -> PixelPreprocessing:
+def lite_preprocessing(side: int) -> PixelPreprocessing:
     """A square image is used completely, as in the bundled packs; of others, the centre.
 
-    >>> lite2_preprocessing().size
+    >>> lite_preprocessing(260).size
     (260, 260)
     """
     table = affine_table(mean=[BLACK] * 3, std=[STEP] * 3)
-    return PixelPreprocessing(("shorter", SIDE), (SIDE, SIDE), "bicubic", table)
+    return PixelPreprocessing(("shorter", side), (side, side), "bicubic", table)
 
 
 class ImageModel:

