@@ -11,8 +11,16 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from encode.numpy_encoder import NumpyEncoder, image_set, noise  # noqa: E402
+from evaluate.fake_methods import TwoEncoders  # noqa: E402
 from zeroshift import OnlineADAPT, TransductiveADAPT  # noqa: E402
-from zeroshift.encode import Prompts, Views, adapt_images, extract, make_method  # noqa: E402
+from zeroshift.encode import (  # noqa: E402
+    Prompts,
+    Views,
+    adapt_images,
+    extract,
+    load_image_encoder,
+    make_method,
+)
 from zeroshift.method import EpisodicMethod  # noqa: E402
 from zeroshift.methods import TPT, ZeroShot  # noqa: E402
 from zeroshift.methods._shared.image_method import ImageMethod  # noqa: E402
@@ -317,3 +325,32 @@ def test_generate_must_answer_with_images(plain):
 def test_no_images_give_no_predictions(clip):
     assert list(adapt_images(make_method("zero_shot", clip, NAMES), clip, [])) == []
     assert list(adapt_images(TransductiveADAPT(np.eye(3, clip.dimension)), clip, [])) == []
+
+
+# A second encoder.
+
+
+@pytest.mark.parametrize("protocol", ["online", "transductive"])
+def test_a_second_encoder_is_given_the_same_images(clip, tiny_folder, tmp_path, protocol):
+    vision = load_image_encoder(tiny_folder("dinov2"), device="cpu")
+    method = type("Two", (TwoEncoders,), {"name": "two", "protocol": protocol})(np.eye(3, clip.dimension))
+    paths = [tmp_path / f"{i}.png" for i in range(len(IMAGES))]
+    for image, path in zip(IMAGES, paths, strict=True):
+        image.save(path)
+    found = answers(method, clip, [*paths[:3], *IMAGES[3:]], second=vision, batch_size=2)
+    given = np.concatenate(method.seconds)
+    np.testing.assert_allclose(given, vision.encode_images(IMAGES), atol=1e-5)
+    assert [len(rows) for rows in method.seconds] == ([2, 2, 1] if protocol == "online" else [5])
+    np.testing.assert_allclose(method.rows, clip.encode_images(IMAGES), atol=1e-5)
+    assert found.shape == (5, 3)
+
+
+def test_a_second_encoder_that_does_not_fit_is_refused(clip, tiny_folder):
+    vision = load_image_encoder(tiny_folder("dinov2"), device="cpu")
+    two = TwoEncoders(np.eye(3, clip.dimension))
+    with pytest.raises(ValueError, match=r"second cannot be given to zero_shot, which takes one encoder. Fix: leave"):
+        adapt_images(ZeroShot(np.eye(3, clip.dimension)), clip, IMAGES, second=vision)
+    with pytest.raises(TypeError, match=r"second must be an encoder of images; got 'x'. Fix: encode.load_image"):
+        adapt_images(two, clip, IMAGES, second="x")
+    with pytest.raises(ValueError, match="second cannot be given together with views"):
+        adapt_images(two, clip, IMAGES, second=vision, views=Views(2))

@@ -17,7 +17,8 @@ __all__ = ["methods"]
 LEGEND = (
     "K classes, d dimensions, N samples seen; other letters are parameters. Every method needs prototypes; "
     "optional inputs are in brackets: views of an image (zeroshift extract --views), "
-    "the text or the vision of an encoder (--encoder), labelled samples (--support) and so on. "
+    "the text or the vision of an encoder (--encoder), the features of a second encoder (--second), labelled samples "
+    "(--support) and so on. "
     "zeroshift methods NAME describes a method and shows its parameters."
 )
 

@@ -13,7 +13,7 @@ import numpy as np
 from zeroshift import methods
 from zeroshift.arrays import Array, is_array
 from zeroshift.data.images import decode
-from zeroshift.encode.encoder import Encoder, stack_pixels
+from zeroshift.encode.encoder import Encoder, ImageEncoder, stack_pixels
 from zeroshift.encode.extraction import encode_classes, encode_prompts
 from zeroshift.encode.extraction.store import content_digest
 from zeroshift.encode.preprocessing import Pixels, to_rgb_image
@@ -22,7 +22,7 @@ from zeroshift.encode.tuning.text import check_class_names, prompted_text
 from zeroshift.encode.tuning.vision import prompted_vision
 from zeroshift.encode.views import Views
 from zeroshift.method import Method, ViewMethod
-from zeroshift.methods.inputs import OTHER, SETTING, TEXT, prompt_words, resolve_inputs, starts_from_prompt
+from zeroshift.methods.inputs import OTHER, SECOND, SETTING, TEXT, prompt_words, resolve_inputs, starts_from_prompt
 from zeroshift.parameters import Flag, Number
 
 if TYPE_CHECKING:
@@ -141,6 +141,7 @@ def adapt_images(
     encoder: Encoder,
     images: Iterable[Picture],
     *,
+    second: ImageEncoder | None = None,
     views: Views | None = None,
     generate: Generate | None = None,
     batch_size: int | None = None,
@@ -154,6 +155,7 @@ def adapt_images(
     ----------
     method : made for `encoder`, as by `make_method`.
     images : paths, pillow images, (H, W, 3) arrays of bytes; any iterable.
+    second : another encoder, for methods that take the features of two; see `load_image_encoder`.
     views : how views are made, for methods that learn from several. None makes 64 for a method that needs them and one
         for others. An image's views depend only on its content and the seed: they are those of `extract`.
     generate : makes more views of an image, as DiffTPT needs them: from an RGB pillow image, a list of images. They
@@ -161,7 +163,7 @@ def adapt_images(
     batch_size : images encoded together, which is faster, and learned from in one call; None is the method's own
         batch size, for most methods 1. A transductive method is always given all images in one call.
     """
-    runner = _ImageRunner(method, encoder, views, generate)
+    runner = _ImageRunner(method, encoder, second, views, generate)
     if isinstance(images, (str, bytes, Path, Mapping)) or not isinstance(images, Iterable):
         raise TypeError(f"images must be several, in a list; got one {type(images).__name__}. Fix: [image].")
     together = method.protocol == "transductive"
@@ -174,8 +176,17 @@ def adapt_images(
 class _ImageRunner:
     """Encodes images and gives them to the method; refuses options that do not fit the method."""
 
-    def __init__(self, method: Method, encoder: Encoder, views: Views | None, generate: Generate | None) -> None:
+    def __init__(
+        self,
+        method: Method,
+        encoder: Encoder,
+        second: ImageEncoder | None,
+        views: Views | None,
+        generate: Generate | None,
+    ) -> None:
         _check_method(method, encoder)
+        if second is not None:
+            _check_second(method, second, views is not None or generate is not None or "views" in method.needs)
         several = isinstance(method, ViewMethod)
         for name, value in (("views", views), ("generate", generate)):
             if value is not None and not several:
@@ -187,7 +198,7 @@ class _ImageRunner:
                 f"generate must be a function from an image to images; got {type(generate).__name__}. "
                 "Fix: generate=lambda image: [...]."
             )
-        self.method, self.encoder, self.generate = method, encoder, generate
+        self.method, self.encoder, self.second, self.generate = method, encoder, second, generate
         self.views = Views() if views is None and "views" in method.needs else views
         models = (getattr(method, name, None) for name in ("vision", *method.model_parameters))
         self.takes_pixels = getattr(method, "takes_images", False) and any(model is not None for model in models)
@@ -195,22 +206,33 @@ class _ImageRunner:
     def run(self, images: Iterable[Picture], size: int) -> Iterator[Array]:
         left = iter(images)
         while batch := list(islice(left, size)):
-            yield from self._adapt(self._encode(batch))
+            yield from self._adapt(*self._encode_both(batch))
 
     def run_together(self, images: Iterable[Picture], size: int) -> Iterator[Array]:
         left = iter(images)
         parts = []
         while batch := list(islice(left, size)):
-            parts.append(self._encode(batch))
+            parts.append(self._encode_both(batch))
         if parts:
-            _check_same_count(part[0] for part in parts)
-            yield from self._adapt(np.concatenate(parts))
+            rows, others = zip(*parts, strict=True)
+            _check_same_count(part[0] for part in rows)
+            yield from self._adapt(np.concatenate(rows), None if self.second is None else np.concatenate(others))
 
-    def _adapt(self, encoded: np.ndarray) -> Array:
+    def _adapt(self, encoded: np.ndarray, other: np.ndarray | None) -> Array:
+        if other is not None:
+            adapt: Callable[..., Array] = self.method.adapt
+            return adapt(encoded, second=other)
         if self.views is not None or self.generate is not None:
             assert isinstance(self.method, ViewMethod)  # as was checked
             return self.method.adapt_views(encoded)
         return self.method.adapt(encoded)
+
+    def _encode_both(self, batch: Sequence[Picture]) -> tuple[np.ndarray, np.ndarray | None]:
+        """What the encoder makes of the images, and what the second encoder does."""
+        if self.second is None:
+            return self._encode(batch), None
+        opened = [_open_image(image)[0] for image in batch]
+        return self._encode(opened), self.second.encode_images(opened)
 
     def _encode(self, batch: Sequence[Picture]) -> np.ndarray:
         """Features (B, d), or of views (B, V, d), or pixels of either for a method with an image side of its own."""
@@ -286,6 +308,18 @@ def _check_method(method: Method, encoder: Encoder) -> None:
                 f"({encoder.key()}). "
                 "Fix: make_method(name, encoder, class_names)."
             )
+
+
+def _check_second(method: Method, second: Any, several_views: bool) -> None:
+    if not isinstance(second, ImageEncoder):
+        raise TypeError(
+            f"second must be an encoder of images; got {second!r:.80}. "
+            "Fix: encode.load_image_encoder('facebook/dinov2-base')."
+        )
+    if SECOND not in method.takes:
+        raise ValueError(f"second cannot be given to {method.name}, which takes one encoder. Fix: leave it out.")
+    if several_views:
+        raise ValueError("second cannot be given together with views of the images. Fix: leave out one of them.")
 
 
 def _check_same_count(arrays: Iterable[np.ndarray]) -> None:
