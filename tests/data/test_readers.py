@@ -279,7 +279,7 @@ def test_open_images_picks_the_reader(table, tmp_path):
 def test_open_images_refuses_other_sources(table, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no such file or folder: .*Fix: check the path\."):
         open_images(tmp_path / "nowhere.csv")
-    with pytest.raises(ValueError, match=r"got the file .*1\.jpg\. Fix: pass the folder of the images\."):
+    with pytest.raises(ValueError, match=r"got the file .*1\.jpg\. Fix: pass the folder of the images;"):
         open_images(tmp_path / "top" / "cat" / "1.jpg")
     with pytest.raises(ValueError, match=r"^labels cannot be used with a folder, which .* Fix: omit it\.$"):
         open_images(tmp_path / "top", labels=[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -274,3 +275,26 @@ def test_without_pyav(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(ImportError, match=r"pip install 'zeroshift\[video\]'; a folder of frames needs nothing"):
         video_frames(path)
+
+
+@pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv", "clip.ts"])
+def test_randomly_damaged_files_give_frames_or_errors_with_a_fix(tmp_path, name):
+    rng = np.random.default_rng(len(name))
+    path = write_clip(tmp_path / name, greys(30))
+    whole, read_some, messages = path.read_bytes(), 0, []
+    for _ in range(30):
+        content = bytearray(whole)
+        for place in rng.integers(0, len(content), 12):
+            content[place] = rng.integers(256)
+        path.write_bytes(content[: rng.integers(len(content) // 2, len(content) + 1)])
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                images = open_video(path, fps=20).images
+            for i in rng.permutation(len(images))[:20]:
+                images.open(i)
+                read_some += 1
+        except (ValueError, OSError) as error:
+            messages.append(str(error))
+    assert read_some
+    assert [message for message in messages if "Fix: " not in message] == []

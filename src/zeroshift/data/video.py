@@ -7,8 +7,8 @@ import struct
 import warnings
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from fractions import Fraction
-from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -185,7 +185,10 @@ class VideoFrames:
         """Width, height and the pixels."""
         if self._reader is None:
             self._reader = _Reader(self.file, self._keyframes, self._time_base)
-        image = self._reader.find(int(self._pts[i]), int(self._until[i]))
+        try:
+            image = self._reader.find(int(self._pts[i]), int(self._until[i]))
+        except (ValueError, _pyav().error.FFmpegError) as error:  # a format that cannot be converted
+            raise ImageError(self.name(i), f"cannot be decoded ({error})", "convert the video") from error
         if image is None:
             raise ImageError(self.name(i), "is damaged", "copy or download the video again")
         return SIZE.pack(*image.size) + image.tobytes()
@@ -229,21 +232,17 @@ class _Index(NamedTuple):
 
 def _index(path: Path) -> _Index:
     """Read the times of all frames, without decoding any."""
-    av = _pyav()
     pts, keyframes, last_end = array("q"), array("q"), 0
     with _open(path) as container:
         stream = _video_stream(path, container)
         time_base, stated = Fraction(stream.time_base or 1), stream.duration
-        try:
-            for packet in container.demux(stream):
-                if packet.pts is None or packet.is_discard:
-                    continue
-                pts.append(packet.pts)
-                last_end = max(last_end, packet.pts + (packet.duration or 0))
-                if packet.is_keyframe:
-                    keyframes.append(packet.pts)
-        except av.error.FFmpegError:
-            pass  # the end of a truncated file; what came before it is fine
+        for packet in _packets(container, stream):
+            if packet.pts is None or packet.is_discard:
+                continue
+            pts.append(packet.pts)
+            last_end = max(last_end, packet.pts + (packet.duration or 0))
+            if packet.is_keyframe:
+                keyframes.append(packet.pts)
     if not pts:
         raise ValueError(
             f"{path} has no frames with times. Fix: convert it, for example with ffmpeg -i {path.name} frames.mp4."
@@ -275,6 +274,8 @@ class _Reader:
         self.stream = _video_stream(self.path, self.container)
         self.stream.thread_type = "AUTO"
         self.frames = self._decode()
+        self.ahead: Any = None
+        """A frame that was decoded and not used yet."""
         self.position = int(self.keyframes[0]) - 1
         """All frames up to this time are behind."""
 
@@ -283,45 +284,47 @@ class _Reader:
         key = int(self.keyframes[max(0, int(np.searchsorted(self.keyframes, wanted, "right")) - 1)])
         if wanted <= self.position or (self.can_jump and key > self.position + self.jump):
             self._seek(key, wanted)
-        for frame in self.frames:
+        while (frame := self.ahead or next(self.frames, None)) is not None:
             if frame.pts >= until:
-                self.frames, self.position = chain([frame], self.frames), until - 1
+                self.ahead, self.position = frame, until - 1
                 return None
-            self.position = frame.pts
+            self.ahead, self.position = None, frame.pts
             if frame.pts >= wanted and not frame.is_corrupt:
                 return self._to_image(frame)
         return None
 
     def _seek(self, key: int, wanted: int) -> None:
-        self.container.seek(key, stream=self.stream)
-        self.frames = self._decode()
-        first = next(self.frames, None)
-        if first is not None and first.pts <= wanted:
-            self.frames = chain([first], self.frames)
-        else:  # not every container can be searched: start again
+        self.ahead = None
+        with suppress(_pyav().error.FFmpegError):
+            self.container.seek(key, stream=self.stream)
+            self.frames = self._decode()
+            self.ahead = next(self.frames, None)
+        if self.ahead is None or self.ahead.pts > wanted:  # not every container can be searched: start again
             self.can_jump = False
             self.container.close()
             self._open()
 
     def _decode(self) -> Iterator[Any]:
         """Frames from here on; what is damaged is left out."""
-        av = _pyav()
-        try:
-            for packet in self.container.demux(self.stream):
-                try:
-                    frames = packet.decode()
-                except av.error.InvalidDataError:
-                    continue
-                yield from (frame for frame in frames if frame.pts is not None)
-        except av.error.FFmpegError:
-            return  # the end of a truncated file
+        damaged = _pyav().error.FFmpegError
+        for packet in _packets(self.container, self.stream):
+            try:
+                frames = packet.decode()
+            except damaged:
+                continue
+            yield from (frame for frame in frames if frame.pts is not None)
 
     def _to_image(self, frame: Any) -> Image:
         shape = self.stream.sample_aspect_ratio  # pixels of some cameras are wider than high
-        width = max(1, round(frame.width * shape)) if shape else frame.width
-        image = frame.to_image(width=width)
+        image = frame.to_image(width=round(frame.width * shape) if shape and 0.25 <= shape <= 4 else frame.width)
         turn = ROTATIONS.get(round(frame.rotation / 90) * 90)
         return image.transpose(pillow().Transpose[turn]) if turn else image
+
+
+def _packets(container: InputContainer, stream: VideoStream) -> Iterator[Any]:
+    """The stored parts of a video, up to where it ends or cannot be read."""
+    with suppress(_pyav().error.FFmpegError, IndexError):  # the latter for a stream that is announced nowhere
+        yield from container.demux(stream)
 
 
 def _pyav() -> ModuleType:
