@@ -12,7 +12,7 @@ from zeroshift._version import __version__
 from zeroshift.adapt import OnlineADAPT, ReleasedOnlineADAPT, ReleasedTransductiveADAPT, TransductiveADAPT
 from zeroshift.arrays import normalize
 from zeroshift.features import FeatureSet
-from zeroshift.methods import ZeroShot
+from zeroshift.methods import StickyFilter, ZeroShot
 from zeroshift.mixture import OnlineAnchoredMixture, TransductiveAnchoredMixture
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "OnlineAnchoredMixture",
     "ReleasedOnlineADAPT",
     "ReleasedTransductiveADAPT",
+    "StickyFilter",
     "TransductiveADAPT",
     "TransductiveAnchoredMixture",
     "ZeroShot",

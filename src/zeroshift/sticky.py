@@ -27,7 +27,7 @@ from zeroshift.arrays import Array, to_numpy
 from zeroshift.state_checks import check_range, check_seen
 from zeroshift.zero_shot import log_softmax
 
-__all__ = ["PENALTY", "STAY_VALUES", "TRUST", "LateAnswers", "StickyClasses", "smooth"]
+__all__ = ["COOLING", "FICTITIOUS", "PENALTY", "STAY_VALUES", "TRUST", "LateAnswers", "StickyClasses", "cool", "smooth"]
 
 STAY_VALUES = (0.0, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
 """The values of a that are compared; the first is random order. With smaller positive values, little is gained where
@@ -42,6 +42,10 @@ FICTITIOUS = 0.1
 TRUST = 0.9
 """Answers are filtered with this share of a. The errors of neighbouring samples are alike, which the chain does not
 know: with a itself, a wrong class stays too long."""
+
+COOLING = 0.4
+"""Filtered posteriors are raised to the power 1 - COOLING * stay. The chain counts the errors that neighbours share
+several times, so that its posteriors are too certain."""
 
 
 class StickyClasses:
@@ -262,6 +266,16 @@ def smooth(filtered: np.ndarray, log_evidence: np.ndarray, stay: np.ndarray) -> 
     for number in range(e.shape[0] - 1, 0, -1):
         messages[number - 1] = _back(messages[number], e[number], stay[number])
     return log_softmax(filtered + np.log(messages))
+
+
+def cool(log_posteriors: np.ndarray, stay: np.ndarray) -> np.ndarray:
+    """Filtered or smoothed log-posteriors (n, K), less certain where neighbours decided: see `COOLING`.
+
+    >>> np.exp(cool(np.log(np.array([[0.9, 0.1], [0.9, 0.1]])), np.array([0.0, 0.8]))).round(2)
+    array([[0.9 , 0.1 ],
+           [0.82, 0.18]])
+    """
+    return log_softmax((1.0 - COOLING * stay)[:, None] * log_posteriors)
 
 
 def _back(message: np.ndarray, e: np.ndarray, stay: Any) -> np.ndarray:

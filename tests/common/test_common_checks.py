@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zeroshift import OnlineADAPT, OnlineAnchoredMixture, TransductiveADAPT, TransductiveAnchoredMixture
+from zeroshift import OnlineADAPT, OnlineAnchoredMixture, StickyFilter, TransductiveADAPT, TransductiveAnchoredMixture
 from zeroshift.method import Method
 from zeroshift.methods import (
     BCA,
@@ -80,6 +80,9 @@ VARIANTS = [
     (OnlineAnchoredMixture, {"staleness": 0.0}),
     (OnlineAnchoredMixture, {"staleness": 0.5, "relief": 0.0}),
     (OnlineAnchoredMixture, {"balance": (1.0, 1.0), "calm": 1.0, "spread_samples": 0.0}),
+    (StickyFilter.of(OnlineADAPT), {}),
+    (StickyFilter.of(OnlineADAPT), {"batch_size": 4, "lag": 2}),
+    (StickyFilter.of(ECALP), {}),
     (TransductiveAnchoredMixture, {"support": own_prototypes, "first_samples": 4}),
     (TransductiveAnchoredMixture, {"rounds": 1}),
     (TransductiveAnchoredMixture, {"chunk_size": 7, "balance": (1.0, 1.0), "spread_samples": 0.0}),

@@ -263,8 +263,7 @@ def _settings_by_method(settings: Sequence[str], chosen: Iterable[MethodSpec]) -
             raise ValueError(
                 f"--set takes METHOD.NAME=VALUE, for example --set adapt_online.bank_size=8; got {item!r}."
             )
-        if "+" in method:
-            plain = method.split("+")[0]
+        if "+" in method and (plain := MethodSpec.named(method).method) != method:
             raise ValueError(
                 f"--set {item}: parameters belong to the method, whatever its inputs. Fix: --set {plain}.{setting}."
             )

@@ -21,6 +21,7 @@ from zeroshift.methods.inputs import (
     starts_from_prompt,
     unaccepted_input,
 )
+from zeroshift.methods.sticky_filter import SUFFIX
 from zeroshift.suggest import did_you_mean
 
 __all__ = ["COMPARISON_HINTS", "MethodSpec", "list_method_specs"]
@@ -58,6 +59,7 @@ class MethodSpec:
     @classmethod
     def named(cls, text: str, parameters: Mapping[str, Any] | None = None) -> MethodSpec:
         """From `NAME`; `NAME+support` gives optional labelled samples too, `NAME+views` the views of each image.
+        `NAME+filter` is an online method with `StickyFilter`.
 
         >>> MethodSpec.named("adapt_transductive+support").also
         ('support',)
@@ -65,12 +67,17 @@ class MethodSpec:
         ('views',)
         >>> MethodSpec.named("gda_clip+support").label
         'gda_clip'
+        >>> MethodSpec.named("tda+views+filter").label
+        'tda+filter+views'
         """
         if not isinstance(text, str):
             raise TypeError(
                 f"text must be the name of a method; got {text!r}. Fix: 'adapt_online', or with '+support'."
             )
         name, *also = text.split("+")
+        if "filter" in also:
+            also.remove("filter")
+            name += SUFFIX
         for extra in also:
             if reason := unaccepted_input(methods.get(name), extra):
                 raise ValueError(reason)

@@ -16,6 +16,7 @@ from zeroshift.methods._shared.few_shot import FewShotMethod
 from zeroshift.methods._shared.source_statistics import source_statistics
 from zeroshift.methods._shared.towers import PromptedText, PromptedVision
 from zeroshift.methods.registry import MethodInfo, ParameterInfo, create, get, list_methods, load
+from zeroshift.methods.sticky_filter import StickyFilter
 
 if TYPE_CHECKING:
     # For editors and type checkers, which do not run the import below.
@@ -71,6 +72,7 @@ __all__ = [
     "ParameterInfo",
     "PromptedText",
     "PromptedVision",
+    "StickyFilter",
     "ViewMethod",
     "create",
     "get",

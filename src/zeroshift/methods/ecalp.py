@@ -495,11 +495,11 @@ class ECALP(Method):
         return arrays, {}
 
     def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        n, fresh = self.n_seen, self._state()[0]
-        for name, array in arrays.items():
-            rows = fresh[name].shape[0] if name == "fixed_degrees" else n
-            if tuple(array.shape) != (rows, *fresh[name].shape[1:]):
-                raise ValueError(f"{name} has shape {tuple(array.shape)} after {n} samples")
+        n, fresh = self.n_seen, ECALP._state(self)[0]
+        for name, own in fresh.items():
+            rows = own.shape[0] if name == "fixed_degrees" else n
+            if tuple(arrays[name].shape) != (rows, *own.shape[1:]):
+                raise ValueError(f"{name} has shape {tuple(arrays[name].shape)} after {n} samples")
         xp = namespace(self.prototypes)
         ends = {"nodes": n, "fixed": fresh["fixed_degrees"].shape[0], "classes": self.n_classes}
         for name, end in ends.items():

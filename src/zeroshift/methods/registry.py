@@ -18,6 +18,7 @@ from zeroshift import serialization
 from zeroshift.arrays import Array
 from zeroshift.files import FileFormatError
 from zeroshift.method import Method, registered_methods
+from zeroshift.methods.sticky_filter import SUFFIX, StickyFilter
 from zeroshift.parameters import Parameter
 from zeroshift.suggest import did_you_mean
 
@@ -128,10 +129,18 @@ def list_methods(protocol: str | None = None) -> list[MethodInfo]:
 
 
 def get(name: str) -> MethodInfo:
-    """The method registered under `name`; a near miss is answered with the name that was probably meant."""
+    """The method registered under `name`; a near miss is answered with the name that was probably meant.
+
+    `NAME+filter` is the online method NAME with `StickyFilter`.
+
+    >>> get("tda+filter").cls.__name__
+    'StickyFilter.of(TDA)'
+    """
     methods = _registry()
     if name in methods:
         return methods[name]
+    if name.endswith(SUFFIX):
+        return MethodInfo.of(StickyFilter.of(get(name.removesuffix(SUFFIX)).cls))
     raise ValueError(f"no method is called {name!r}. {did_you_mean(name, methods)}Known: {', '.join(methods)}.")
 
 

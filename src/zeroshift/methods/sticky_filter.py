@@ -1,0 +1,365 @@
+"""The order of a stream for any online method: `StickyFilter(method)`, or `NAME+filter` where a name is expected."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Generator, Iterator, Mapping
+from functools import cache
+from typing import Any, ClassVar, NamedTuple, SupportsIndex
+
+import numpy as np
+
+from zeroshift import serialization
+from zeroshift.arrays import Array, Backend, Rows, as_floats, check_matrix, is_double, to_numpy
+from zeroshift.interrupts import Watch
+from zeroshift.method import Method
+from zeroshift.mixture.temperature import N_TEMPERATURES, confidence_curve, temperature_for
+from zeroshift.parameters import Number, parameter, state
+from zeroshift.state_checks import check_range
+from zeroshift.sticky import LateAnswers, StickyClasses, cool, smooth
+from zeroshift.zero_shot import posterior
+
+__all__ = ["SUFFIX", "StickyFilter"]
+
+SUFFIX = "+filter"
+"""`tda+filter` is the name of TDA with the filter."""
+
+LOGIT_SCALE = 100.0
+"""For methods without a parameter `logit_scale`: CLIP's."""
+
+OWN_STATES = ("_chain", "_late", "_confidences")
+
+SMALLEST = 1e-30
+"""Smallest probability that counts as evidence. A method that excludes a class altogether may be wrong."""
+
+REASONS = {
+    "transductive": "it answers for a whole set at once, and a set has no order",
+    "episodic": "it answers each image by itself and learns from none",
+    "few-shot": "it learns from labelled samples and not from the stream",
+}
+"""Why methods of other protocols are not filtered."""
+
+
+Blocks = Iterator[tuple[slice, Array]]
+"""Slices of the rows, and the scores or answers for each."""
+
+
+def _late_merged(mine: LateAnswers, theirs: LateAnswers) -> LateAnswers:
+    if mine.due or theirs.due:
+        raise ValueError(f"{mine.due + theirs.due} late answers are still due. Fix: call finish() of both first.")
+    return mine
+
+
+class StickyFilter(Method):
+    """A method whose answers use the order of its samples: the class of a sample is often that of the sample before.
+
+    `StickyFilter(method)` copies an online method, with what it has learned, and filters its answers; the method itself
+    is not touched. It learns as the method does. `adapt` multiplies the method's probabilities by the prior that the
+    samples before give (see `zeroshift.sticky`); how probable it is that a class stays is estimated from zero-shot
+    posteriors, without labels. In random order the predicted classes are those of the method. `predict` has no order:
+    it answers as the method does.
+
+    With `lag`, answers may come later and are better: `adapt_late` answers each sample when `lag` more have come, and
+    `finish` the last ones. `smooth` answers a whole recording, every sample from those before and after it.
+
+    An over-confident method would drown what its neighbours say. Its probabilities are therefore raised to one power,
+    so that their mean equals the mean zero-shot probability of the same labels. Filtered answers are made less certain
+    where neighbours decided, because neighbours share errors.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from zeroshift import StickyFilter, ZeroShot
+    >>> angles = np.array([0.2] * 20 + [1.4] * 20 + [0.9, 1.4])  # two classes, one after the other; an unclear sample
+    >>> features = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    >>> method = ZeroShot(np.eye(2), logit_scale=5.0)
+    >>> method.predict(features)[-2:, 1].round(2), StickyFilter(method).adapt(features)[-2:, 1].round(2)
+    (array([0.69, 0.98]), array([0.9 , 0.98]))
+    """
+
+    lag: int = parameter(
+        Number(low=0, integer=True),
+        "Samples that come before `adapt_late` answers; `adapt` always answers at once.",
+        default=0,
+    )
+
+    _chain: StickyClasses = state(
+        lambda self: StickyClasses(self.n_classes),
+        saved_as="sticky_order",
+        merge=StickyClasses.merged,
+        check=lambda self, chain: chain.check(self._n_seen),
+    )
+    _late: LateAnswers = state(
+        lambda self: LateAnswers(self.n_classes, self.lag), saved_as="sticky_late", merge=_late_merged
+    )
+    _confidences: np.ndarray = state(
+        lambda self: np.zeros(1 + N_TEMPERATURES),
+        saved_as="sticky_tempering",
+        merge="sum",
+        check=lambda self, sums: check_range("tempering", sums, 0.0, self._n_seen),
+    )
+
+    wrapped: ClassVar[type[Method]]
+    """The class of the method that is filtered."""
+
+    def __new__(cls, *arguments: Any, **parameters: Any) -> Any:
+        if cls is not StickyFilter:
+            return super().__new__(cls)
+        if not arguments or not isinstance(arguments[0], Method):
+            given = type(arguments[0]).__name__ if arguments else "nothing"
+            raise TypeError(
+                f"method must be an online method; got {given}. Fix: StickyFilter(TDA(prototypes)), or "
+                "zeroshift.methods.create('tda+filter', prototypes)."
+            )
+        return super().__new__(StickyFilter.of(type(arguments[0])))
+
+    def __init__(self, *arguments: Any, **parameters: Any) -> None:
+        method = arguments[0] if arguments else None
+        if not isinstance(method, Method):
+            super().__init__(*arguments, **parameters)
+            return
+        own = method.get_params()
+        for name in parameters:
+            if name in own:
+                raise TypeError(f"{name} is a parameter of the method that is filtered. Fix: give it to that method.")
+        arrays, values, n_seen = method._turns.run(False, _learned, method)
+        super().__init__(*arguments[1:], **own, **parameters)
+        own_arrays, own_values = self._state()
+        self._n_seen = n_seen
+        with Backend.of(self.prototypes).computing():
+            self._restore({**own_arrays, **arrays}, {**own_values, **values})
+
+    @staticmethod
+    @cache
+    def of(method: type[Method]) -> type[StickyFilter]:
+        """The class of `method` with the filter: `StickyFilter.of(TDA)(prototypes, lag=2)`.
+
+        It has the parameters of `method` and `lag`, and its files are loaded by `StickyFilter.of(TDA).load(path)`.
+        """
+        if not (isinstance(method, type) and issubclass(method, Method)):
+            raise TypeError(f"method must be a class of methods; got {method!r}. Fix: StickyFilter.of(TDA).")
+        name = getattr(method, "name", method.__name__)
+        if issubclass(method, StickyFilter):
+            raise ValueError(f"{name} has the filter already. Fix: use it as it is.")
+        if method.protocol != "online":
+            raise ValueError(
+                f"{name} cannot be filtered: it is {method.protocol}, {REASONS[method.protocol]}. "
+                "Fix: choose an online method, such as tda+filter."
+            )
+        if hasattr(method, "adapt_late"):
+            raise ValueError(f"{name} uses the order of its samples by itself. Fix: use it without the filter.")
+        if "vision" in method.needs:
+            raise ValueError(
+                f"{name} cannot be filtered: it encodes images itself, and the filter needs their features. "
+                "Fix: choose a method on features."
+            )
+        doc = f"""`{name}` with answers that use the order of the samples: see `StickyFilter`.
+
+    Examples
+    --------
+    >>> from zeroshift import StickyFilter
+    >>> method = StickyFilter.of({method.__name__})  # the class; StickyFilter(method) for an object
+    """
+        attributes = {
+            "__doc__": doc,
+            "__module__": method.__module__,
+            "wrapped": method,
+            "example_parameters": {
+                name: None if name == "vision" else value for name, value in method.example_parameters.items()
+            },
+            "state_size": f"{method.state_size}; filter 4 K",
+            "complexity": f"{method.complexity}; filter O(K)",
+        }
+        filtered: Any = type(f"StickyFilter.of({method.__name__})", (StickyFilter, method), attributes)
+        filtered.name = f"{name}{SUFFIX}"  # after the class is made: only plain methods are listed in the registry
+        return filtered
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        return _new, (self.wrapped,), self.__getstate__()
+
+    def _validate(self) -> None:
+        super()._validate()
+        if getattr(self, "vision", None) is not None:
+            raise ValueError(
+                f"vision cannot be given to {self.name}: the filter needs the features of the images. "
+                "Fix: vision=None, and features instead of images."
+            )
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        self._filter_prototypes = self.prototypes64
+
+    # A method may define both in its own way, without the states of its subclasses.
+
+    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        arrays, values = super()._state()
+        for name in OWN_STATES:
+            saved_as = self.declared_states[name].saved_as
+            serialization.pack(getattr(self, name), saved_as, arrays, values, Backend.of(self.prototypes))
+        return arrays, values
+
+    def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        super()._restore(arrays, values)
+        for name in OWN_STATES:
+            saved_as = self.declared_states[name].saved_as
+            setattr(self, name, serialization.unpack(getattr(self, name), saved_as, arrays, values))
+
+    @property
+    def stay(self) -> float:
+        """The estimated probability that the next sample has the class of the one before, as the filter uses it."""
+        return self._chain.stay
+
+    def _collect(
+        self, rows: Rows, given: Array, run: Callable[[Any], Blocks], learn: bool, probabilities: bool
+    ) -> Array:
+        if not learn:
+            return super()._collect(rows, given, run, learn, probabilities)
+        backend = Backend.of(self.prototypes)
+
+        def filtered(rows: Rows) -> Blocks:
+            self._check_none_due("adapt")
+            for block, step in self._steps(run, rows):
+                answers = cool(step.filtered, step.stay)
+                yield block, backend.asarray(np.exp(answers) if probabilities else answers, backend.xp.float64)
+
+        return super()._collect(rows, given, filtered, learn, False)
+
+    def adapt_late(self, features: Array) -> Array:
+        """Learn from `features` and return the answers that are final now, (m, K): those of samples with `lag` samples
+        after them, in order. The others come with later calls, or with `finish`; m may be 0.
+        """
+        matrix = self._checked(features)
+
+        def run() -> np.ndarray:
+            steps = self._steps(self._adapt_scores, self._rows(matrix), late=True)
+            return np.concatenate([step.late for _, step in steps])
+
+        return self._learn_and_answer(run, matrix)
+
+    def finish(self) -> Array:
+        """The answers that `adapt_late` still owes, (m, K), in the library of the prototypes. The stream may go on."""
+
+        def run() -> np.ndarray:
+            answers, none_due = self._late.finish()
+            answers = np.exp(cool(answers, self._late.stay))
+            with self._learning(0):
+                self._late = none_due
+            return answers
+
+        return self._learn_and_answer(run, self.prototypes)
+
+    def smooth(self, features: Array) -> Array:
+        """Learn from a recording, features (N, d) in order, and answer every sample from all of them: (N, K).
+
+        One probability of staying, that at the end of the recording, is used for all samples.
+        """
+        matrix = self._checked(features)
+
+        def run() -> np.ndarray:
+            self._check_none_due("smooth")
+            start, steps = self._chain, self._steps(self._adapt_scores, self._rows(matrix))
+            evidence = np.concatenate([step.evidence for _, step in steps])
+            stay = np.full(len(evidence), self._chain.stay)
+            filtered, _ = start.filter(evidence, stay)
+            return np.exp(cool(smooth(filtered, evidence, stay), stay))
+
+        return self._learn_and_answer(run, matrix)
+
+    def _checked(self, features: Array) -> Array:
+        features = as_floats("features", features)
+        matrix = features[None, :] if len(features.shape) == 1 else features
+        return check_matrix("features", matrix, columns=self.dimension, classes=self.n_classes)
+
+    def _learn_and_answer(self, run: Callable[[], np.ndarray], given: Array) -> Array:
+        """What `run` returns, in a call that learns, in the library, device and precision of `given`."""
+
+        def collect() -> Array:
+            self._check_usable()
+            caller = Backend.of(given)
+            with Backend.of(self.prototypes).computing(), Watch():
+                return caller.asarray(run(), caller.xp.float64 if is_double(given) else caller.xp.float32)
+
+        return self._turns.run(True, collect)
+
+    def _check_none_due(self, call: str) -> None:
+        if self._late.due:
+            raise RuntimeError(
+                f"{self._late.due} answers of adapt_late are still due, and {call} answers at once. "
+                "Fix: call finish() first, or continue with adapt_late."
+            )
+
+    def _steps(self, run: Callable[[Any], Blocks], rows: Rows, *, late: bool = False) -> Iterator[tuple[slice, _Step]]:
+        """Let the method learn from the rows, block by block, and filter what it answers.
+
+        A block is learned by the method and by the filter together, or by neither.
+        """
+        blocks = run(rows)
+        try:
+            while True:
+                n_seen, refused = self._n_seen, None
+                with self._learning(0):
+                    try:
+                        block, scores = next(blocks, (None, None))
+                    except Exception as error:
+                        if self._n_seen != n_seen or self._failure is not None:
+                            raise
+                        block, refused = None, error  # nothing was learned, so that the method remains usable
+                    if block is not None:
+                        step = self._filter(rows[block], scores)
+                        self._chain, self._confidences = step.chain, step.confidences
+                        if late:
+                            self._late = step.still_due
+                if refused is not None:
+                    raise refused
+                if block is None:
+                    return
+                yield block, step
+        finally:
+            if isinstance(blocks, Generator):
+                blocks.close()  # now: what it does at its end belongs to this call
+
+    def _filter(self, x: Array, scores: Array) -> _Step:
+        """The filtered answers of a block, and the state after it. Nothing is changed."""
+        backend = Backend.of(self.prototypes)
+        images = x[:, 0] if len(x.shape) == 3 else x  # the first view is the image itself
+        images = backend.asarray(images, backend.xp.float64)
+        y = posterior(images, self._filter_prototypes, getattr(self, "logit_scale", LOGIT_SCALE))
+        both = backend.xp.stack([y, backend.asarray(self._probabilities(scores), y.dtype)])
+        y, probabilities = to_numpy(both)  # in one transfer from a GPU
+        log_p = np.log(np.maximum(probabilities, SMALLEST))
+        reference = y[np.arange(len(y)), log_p.argmax(axis=1)]
+        confidences = np.concatenate([reference[:, None], confidence_curve(log_p)], axis=1)
+        sums = np.cumsum(np.concatenate([self._confidences[None], confidences]), axis=0)
+        evidence = np.array([temperature_for(row) for row in sums[:-1]])[:, None] * log_p
+        stay, chain = self._chain.observe(y)
+        filtered, chain = chain.filter(evidence, stay)
+        late, still_due = self._late.add(filtered, evidence, stay)
+        late = np.exp(cool(late, np.concatenate([self._late.stay, stay])[: len(late)]))
+        return _Step(evidence, filtered, stay, late, chain, still_due, sums[-1])
+
+
+class _Step(NamedTuple):
+    """A block of samples: what is known of their classes, and the state of the filter after them."""
+
+    evidence: np.ndarray
+    filtered: np.ndarray
+    stay: np.ndarray
+    late: np.ndarray
+    """Probabilities of the samples whose late answers are final now."""
+    chain: StickyClasses
+    still_due: LateAnswers
+    confidences: np.ndarray
+
+
+def _learned(method: Method) -> tuple[dict[str, Array], dict[str, Any], int]:
+    """A copy of what a method has learned."""
+    method._check_usable()
+    arrays, values = method._state()
+    copies = {name: Backend.of(array).copy(array) for name, array in arrays.items()}
+    return copies, copy.deepcopy(values), method._n_seen
+
+
+def _new(wrapped: type[Method]) -> StickyFilter:
+    """For `pickle`, which cannot find a class that was made at run time."""
+    cls = StickyFilter.of(wrapped)
+    return cls.__new__(cls)
