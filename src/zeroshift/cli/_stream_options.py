@@ -162,7 +162,8 @@ class StreamOptions:
             return chosen
         if not hasattr(info.cls, "adapt_late"):
             raise ValueError(
-                f"--lag {self.lag}: {info.name} answers every frame at once. Fix: --lag 0, or leave out --method."
+                f"--lag {self.lag}: {info.name} answers every frame at once. Fix: --method {info.name}+filter, or "
+                "--lag 0."
             )
         if chosen.parameters.get("lag", self.lag) != self.lag:
             raise ValueError(
