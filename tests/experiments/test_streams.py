@@ -13,10 +13,12 @@ from zeroshift.experiments import Investigation, Options, Suite
 from zeroshift.experiments._shared.findings import HeatMaps
 from zeroshift.experiments.streams import (
     EXPERIMENT,
+    FILTER_DESCRIPTION,
     METHODS,
-    OURS,
     STREAM_DESCRIPTIONS,
     STREAMS,
+    WITH_FILTER,
+    WITHOUT_FILTER,
     StackedMember,
     StreamGain,
     harm_remark,
@@ -26,6 +28,8 @@ from zeroshift.experiments.streams import (
 from zeroshift.methods import create
 
 PACKS = ("cifar10", "cifar10c_fog_5")
+TABLES = {"streams": WITHOUT_FILTER, "filter": WITH_FILTER}
+SUMMARIES = ("mean", "worst stream", "worst cell")
 
 
 def load(name: str):
@@ -42,46 +46,85 @@ def chapter(investigated, suite):
     return investigated(EXPERIMENT, suite, orders=1)
 
 
-def test_every_stream_has_a_row_and_the_domains_are_those_with_the_same_prototypes(chapter):
-    table = found(chapter, "streams")
-    assert [row.cells[0] for row in table.rows] == [*(kind.label for kind in STREAMS), "worst stream"]
+def gains_of(chapter, title: str) -> dict:
+    """The cells of a method by stream, without the summaries below them."""
+    (name,) = [name for name, methods in TABLES.items() if title in [method.title for method in methods]]
+    return {label: cell for label, cell in column(found(chapter, name), title).items() if label not in SUMMARIES}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_stream_has_a_row_and_the_domains_are_those_with_the_same_prototypes(chapter, name):
+    table = found(chapter, name)
+    assert [row.cells[0] for row in table.rows] == [*(kind.label for kind in STREAMS), *SUMMARIES]
+    assert [one.title for one in table.columns[3:]] == [method.title for method in TABLES[name]]
     assert {job.features for job in chapter.jobs} == {*PACKS, "CIFAR-10 and its shifts"}
-    assert any("cifar10, cifar10c_fog_5;" in note for note in table.notes)
+    assert any("cifar10, cifar10c_fog_5;" in note for note in found(chapter, "streams").notes)
     across = [job for job in chapter.jobs if job.features not in PACKS]
     across = [job for job in across if isinstance(job, Trial)]
     assert {job.stream_spec.kind for job in across} == {"continual", "gradual", "mixed"}
     assert all(job.stream["domains"] == [80, 80] for job in across)
 
 
-def test_a_cell_is_the_mean_gain_of_its_runs(chapter):
+@pytest.mark.parametrize(
+    ("title", "method", "parameters"),
+    [
+        ("TDA", "tda", {}),
+        ("TDA + filter", "tda+filter", {}),
+        ("Zero-shot + filter", "zero_shot+filter", {}),
+    ],
+)
+def test_a_cell_is_the_mean_gain_of_its_runs(chapter, title, method, parameters):
     gains = []
     for name in PACKS:
         some = load(name)
         rows = class_sorted(some.labels, 0).rows
-        results = create("tda", some.prototypes_for(), logit_scale=some.logit_scale).adapt(some.features[rows])
+        online = create(method, some.prototypes_for(), logit_scale=some.logit_scale, **parameters)
+        results = online.adapt(some.features[rows])
         right = np.mean(results.argmax(axis=1) == some.labels[rows])
         gains.append(100 * (right - some.zero_shot_accuracy()))
-    assert column(found(chapter, "streams"), "TDA")["class-sorted"].value == pytest.approx(np.mean(gains), abs=1e-6)
+    assert gains_of(chapter, title)["class-sorted"].value == pytest.approx(np.mean(gains), abs=1e-6)
 
 
-def test_the_worst_stream_is_named_and_the_map_holds_the_table(chapter):
-    table = found(chapter, "streams")
+@pytest.mark.parametrize("name", TABLES)
+def test_the_worst_stream_is_named_and_the_map_holds_the_table(chapter, name):
+    table = found(chapter, name)
     (drawn,) = (finding for finding in chapter.findings if isinstance(finding, HeatMaps))
-    for place, title in enumerate(METHODS.values()):
-        cells = column(table, title)
-        outcome_text = cells.pop("worst stream")
-        np.testing.assert_array_equal(drawn.maps[0].values[:, place], [cell.value for cell in cells.values()])
+    maps = dict(zip(TABLES, drawn.maps, strict=True))
+    for method in TABLES[name]:
+        cells = column(table, method.title)
+        mean, outcome_text, _ = (cells.pop(label) for label in SUMMARIES)
+        values = [cell.value for cell in cells.values()]
+        np.testing.assert_array_equal(maps[name].values[:, TABLES[name].index(method)], values)
+        assert mean.value == pytest.approx(np.mean(values))
         worst = min(cells, key=lambda label: (cells[label].value, label))
         assert outcome_text.startswith(f"{worst} (")
+
+
+def test_the_worst_cell_is_of_one_set_and_one_order(suite):
+    """Synthetic: TDA loses five points on one of two sets, so that it does not lose in the mean."""
+
+    def record(job):
+        lost = isinstance(job, Trial) and (job.slug, job.stream["kind"], job.features) == ("tda", "bursts", "cifar10")
+        return {
+            "accuracy": 0.45 if lost else 0.7,
+            "zero_shot_accuracy": 0.5,
+            "scored": 80,
+            "classes_in_a_row": 2.0,
+            "imbalance": 4.0,
+        }
+
+    cells = column(found(chapter_with(EXPERIMENT, suite, record, orders=2), "streams"), "TDA")
+    assert cells["worst cell"] == "bursts, cifar10 (-5.0)"
+    assert cells["worst stream"] == "bursts (+7.5)"
 
 
 def test_the_worst_stream_of_both_of_ours_is_reported(suite):
     """Synthetic: ADAPT loses most on sorted classes; the mixture gains equally, but least in a random order."""
 
     def record(job):
-        kind = job.stream["kind"] if isinstance(job, Trial) else ""
-        lost = 0.1 if (getattr(job, "slug", ""), kind) == ("adapt_online", "class_sorted") else 0.0
-        least = 0.15 if (getattr(job, "slug", ""), kind) == ("anchored_mixture_online", "random") else 0.0
+        kind, method = (job.stream["kind"], job.slug) if isinstance(job, Trial) else ("", "")
+        lost = 0.1 if (method, kind) == ("adapt_online", "class_sorted") else 0.0
+        least = 0.15 if method.startswith("anchored_mixture_online") and kind == "random" else 0.0
         return {
             "accuracy": 0.7 - lost - least,
             "zero_shot_accuracy": 0.5,
@@ -95,10 +138,38 @@ def test_the_worst_stream_of_both_of_ours_is_reported(suite):
     assert "Anchored mixture gains least, +5.0 points, in a random order." in outcome_text
 
 
-def test_both_of_ours_run_in_all_orders_and_the_peers_in_one(suite):
+def test_the_mixture_runs_in_all_orders_and_the_others_in_one(suite):
     planned = [job for job in EXPERIMENT.plan(suite, Options(orders=3)) if isinstance(job, Trial)]
-    seeds = {method: {job.seed for job in planned if job.slug == method} for method in METHODS}
-    assert seeds == {method: {0, 1, 2} if method in OURS else {0} for method in METHODS}
+    seeds: dict[str, set[int]] = {}
+    for job in planned:
+        seeds.setdefault(job.spec.label, set()).add(job.seed)
+    mixture = [label for label in seeds if label.startswith("anchored_mixture_online")]
+    assert len(mixture) == 2
+    others = [name + more for name in ("adapt_online", "tda", "dmn", "oga") for more in ("", "+filter")]
+    assert set(seeds) == {*mixture, *others, "zero_shot+filter"}
+    assert all(seen == ({0, 1, 2} if label in mixture else {0}) for label, seen in seeds.items())
+
+
+def test_what_the_filter_changes_is_put_into_words(suite):
+    """Synthetic: the filter adds eight points, but not in a random order, where it costs one."""
+
+    def record(job):
+        filtered = isinstance(job, Trial) and "+filter" in job.spec.label
+        random = isinstance(job, Trial) and job.stream["kind"] == "random"
+        return {
+            "accuracy": 0.6 + filtered * (-0.01 if random else 0.08),
+            "zero_shot_accuracy": 0.5,
+            "scored": 80,
+            "classes_in_a_row": 2.0,
+            "imbalance": 4.0,
+        }
+
+    chapter = chapter_with(EXPERIMENT, suite, record, orders=1)
+    mean = 10 + (8 * (len(STREAMS) - 1) - 1) / len(STREAMS)
+    (text,) = [text for text in remarks(chapter) if "without and with the filter" in text]
+    assert f"Zero-shot +0.0 and {mean:+.1f} (+0.0 and +9.0); ADAPT +10.0 and {mean:+.1f} (+10.0 and +9.0)" in text
+    assert "Anchored mixture +10.0 and" in text
+    assert found(chapter, "filter").notes == (FILTER_DESCRIPTION,)
 
 
 def test_properties_of_streams_are_measured(chapter):
@@ -123,9 +194,7 @@ def test_properties_of_streams_are_measured(chapter):
     assert f"Long tails here: {smallest}:1" in note
 
 
-@pytest.mark.parametrize(
-    ("orders", "words"), [(1, "All runs are in one order."), (3, "ADAPT and Anchored mixture in 3 orders")]
-)
+@pytest.mark.parametrize(("orders", "words"), [(1, "All runs are in one order."), (3, "Anchored mixture in 3 orders")])
 def test_the_note_says_how_many_orders_there_were(suite, orders, words):
     record = {"accuracy": 0.6, "zero_shot_accuracy": 0.5, "scored": 80, "classes_in_a_row": 2.0, "imbalance": 4.0}
     table = found(chapter_with(EXPERIMENT, suite, lambda job: record, orders=orders), "streams")
@@ -139,12 +208,11 @@ def test_the_concentration_of_a_correlated_stream_is_that_in_all():
 
 
 def test_methods_that_do_harm_are_reported(chapter):
-    table = found(chapter, "streams")
     harm = [
-        f"{title} on {label} ({cell.value:+.1f})"
-        for title in METHODS.values()
-        for label, cell in column(table, title).items()
-        if label != "worst stream" and cell.value <= -0.1
+        f"{method.title} on {label} ({cell.value:+.1f})"
+        for method in METHODS
+        for label, cell in gains_of(chapter, method.title).items()
+        if cell.value <= -0.1
     ]
     outcome_text = " ".join(remarks(chapter))
     assert harm
@@ -169,14 +237,14 @@ def test_a_loss_is_reported_only_if_significant(gain, kind, words):
 
 def test_streams_that_failed_are_neither_the_worst_nor_harmless(suite):
     def record(job):
-        if isinstance(job, Trial) and (job.slug, job.stream["kind"]) == ("tda", "class_sorted"):
+        if isinstance(job, Trial) and (job.spec.label, job.stream["kind"]) == ("tda", "class_sorted"):
             return None
         return {"accuracy": 0.9, "zero_shot_accuracy": 0.5, "scored": 80, "classes_in_a_row": 2.0, "imbalance": 4.0}
 
     chapter = chapter_with(EXPERIMENT, suite, record, orders=1)
     cells = column(found(chapter, "streams"), "TDA")
     assert cells["class-sorted"] is None
-    assert cells["worst stream"] is None
+    assert [cells[label] for label in SUMMARIES] == [None, None, None]
     assert "No gain, because a run failed: TDA on class-sorted." in remarks(chapter, "warning")
     assert remarks(chapter_with(EXPERIMENT, suite, nothing)) == [
         "Some run of every method failed on every stream, so there is no gain to report."

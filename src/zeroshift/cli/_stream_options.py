@@ -162,8 +162,7 @@ class StreamOptions:
             return chosen
         if not hasattr(info.cls, "adapt_late"):
             raise ValueError(
-                f"--lag {self.lag}: {info.name} answers every frame at once. Fix: --method {info.name}+filter, or "
-                "--lag 0."
+                f"--lag {self.lag}: {info.name} answers every frame at once. Fix: --lag 0, or leave out --method."
             )
         if chosen.parameters.get("lag", self.lag) != self.lag:
             raise ValueError(

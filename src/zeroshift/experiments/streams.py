@@ -20,16 +20,22 @@ from zeroshift.experiments._shared.findings import Cell, Column, Finding, HeatMa
 from zeroshift.experiments._shared.suite import Member, Suite, describe_sets, largest_per_task
 from zeroshift.experiments._shared.trials import analysis, mean_of_sets, points, runs, spread
 from zeroshift.features import FeatureSet
+from zeroshift.mixture import OnlineAnchoredMixture
 
 __all__ = [
     "DOMAIN_ROWS",
     "EXPERIMENT",
+    "FILTER_DESCRIPTION",
     "LONG_TAIL",
     "METHODS",
     "RANDOM",
     "STREAMS",
     "STREAM_DESCRIPTIONS",
     "WINDOW",
+    "WITHOUT_FILTER",
+    "WITH_FILTER",
+    "Compared",
+    "Gains",
     "Kind",
     "StackedMember",
     "StreamGain",
@@ -164,8 +170,8 @@ STREAMS = (
     Kind("few classes per batch", "few_classes", {"classes_per_batch": CLASSES, "batch_size": BATCH}),
     Kind("bursts", "bursts", {"mean_length": MEAN_LENGTH}),
     Kind("recurring", "recurring", {"rounds": ROUNDS}),
-    Kind("a third of the classes", "some_classes", {"class_share": CLASS_SHARE}),
-    Kind("a third, class-sorted", "some_classes_sorted", {"class_share": CLASS_SHARE}),
+    Kind("random third", "some_classes", {"class_share": CLASS_SHARE}),
+    Kind("sorted third", "some_classes_sorted", {"class_share": CLASS_SHARE}),
     LONG_TAIL,
     Kind("few confident", "few_confident", {"per_class": SURE}),
     Kind("continual", "continual", domains=True),
@@ -178,8 +184,8 @@ STREAM_DESCRIPTIONS = (
     f"{CONCENTRATION:g}, divides its samples among as many time intervals as there are classes. few classes per batch: "
     f"at most {CLASSES} in every {BATCH}, as long as classes have enough samples; those that do not come last. bursts: "
     f"runs of one class, {MEAN_LENGTH:g} samples long on average. recurring: all classes in blocks, {ROUNDS} times in "
-    f"different orders. a third of the classes: in random order; class-sorted, of the same draw. long tail: up to "
-    f"{IMBALANCE:g} times as many samples of one class as of another, as far as the smallest class allows. "
+    f"different orders. random third, sorted third: a third of the classes, in random order or class-sorted. long "
+    f"tail: up to {IMBALANCE:g} times as many samples of one class as of another, as far as the smallest class allows. "
     f"few confident: of the more confident half of each pseudo-class only {SURE} samples remain."
 )
 """Note below the table."""
@@ -222,17 +228,49 @@ def harm_remark(found: Sequence[StreamGain]) -> Remark:
     return Remark(" ".join(text), kind="warning" if lost else "note")
 
 
-METHODS = {
-    "adapt_online": "ADAPT",
-    "anchored_mixture_online": "Anchored mixture",
-    "tda": "TDA",
-    "dmn": "DMN",
-    "oga": "OGA",
-}
-"""Our two methods, and three with other kinds of memory; with their labels."""
+@dataclass(frozen=True)
+class Compared:
+    """A column of a table: a method as it is run."""
 
-OURS = ("adapt_online", "anchored_mixture_online")
-"""Methods that run in all requested orders, and whose worst stream is reported."""
+    label: str
+    """The name of the method, with or without the filter."""
+    title: str
+    method: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+MIXTURE = "Anchored mixture"
+"""It runs in all requested orders, with and without the filter; the others run in one."""
+
+PEERS = {"tda": "TDA", "dmn": "DMN", "oga": "OGA"}
+"""Three methods with other kinds of memory."""
+
+_CONTAINS_FILTER = "order" in OnlineAnchoredMixture.parameter_names()
+
+WITHOUT_FILTER = (
+    Compared("ADAPT", "ADAPT", "adapt_online"),
+    Compared(
+        MIXTURE,
+        f"{MIXTURE} without filter",
+        "anchored_mixture_online",
+        {"order": "none"} if _CONTAINS_FILTER else {},
+    ),
+    *(Compared(label, label, name) for name, label in PEERS.items()),
+)
+WITH_FILTER = (
+    Compared("Zero-shot", "Zero-shot + filter", "zero_shot+filter"),
+    Compared("ADAPT", "ADAPT + filter", "adapt_online+filter"),
+    Compared(MIXTURE, MIXTURE, "anchored_mixture_online" if _CONTAINS_FILTER else "anchored_mixture_online+filter"),
+    *(Compared(label, f"{label} + filter", f"{name}+filter") for name, label in PEERS.items()),
+)
+METHODS = (*WITHOUT_FILTER, *WITH_FILTER)
+
+FILTER_DESCRIPTION = (
+    "The sticky filter (StickyFilter) multiplies the answers of a method with a prior: the class of a sample is often "
+    "that of the sample before. How often is estimated from zero-shot posteriors. "
+    "A cell is one set in one stream and one order."
+)
+"""Note below the table of methods with the filter."""
 
 
 def _members(kind: Kind, suite: Suite) -> Sequence[Member]:
@@ -248,9 +286,9 @@ def _plain(suite: Suite) -> Suite:
     return Suite(tuple(member for member in suite.members if not isinstance(member, StackedMember)))
 
 
-def _trials(kind: Kind, method: str, member: Member, options: Options) -> list[Trial]:
-    orders = options.orders if method in OURS and not kind.domains else 1
-    return runs(member, method, orders, stream_spec=kind.stream_spec(member))
+def _trials(kind: Kind, method: Compared, member: Member, options: Options) -> list[Trial]:
+    orders = options.orders if method.label == MIXTURE and not kind.domains else 1
+    return runs(member, method.method, orders, method.parameters, stream_spec=kind.stream_spec(member))
 
 
 def _stream_analysis(kind: Kind, member: Member) -> Analysis:
@@ -272,53 +310,137 @@ def _plan(suite: Suite, options: Options) -> Sequence[Job]:
 
 def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Finding | None]:
     kinds = [kind for kind in STREAMS if _members(kind, suite)]
-    gains = {(kind.label, method): _gain(kind, method, suite, options, results) for kind in kinds for method in METHODS}
-    if not any(gains.values()):
+    gains = Gains(
+        tuple(kind.label for kind in kinds),
+        {
+            (kind.label, method.title): _gains_by_set(kind, method, suite, options, results)
+            for kind in kinds
+            for method in METHODS
+        },
+    )
+    if not any(gains.by_place.values()):
         return [
             Remark("Some run of every method failed on every stream, so there is no gain to report.", kind="warning")
         ]
     before = {kind.label: _baseline(kind, suite, options, results) for kind in kinds}
+    # The first cells of every row.
+    first = [(kind, (kind.label, _classes_in_a_row(kind, suite, results), before[kind.label])) for kind in kinds]
+    cells = [
+        StreamGain(f"{method.title} on {kind.label}", gain.value, base.value, _sizes(kind, suite, options, results))
+        for kind in kinds
+        for method in METHODS
+        if (gain := gains.mean_of_sets(kind.label, method.title)) is not None
+        and (base := before[kind.label]) is not None
+    ]
+    notes = _notes(suite, options, results)
+    return [
+        _table("streams", "Gain over zero-shot, by stream and method", WITHOUT_FILTER, first, gains, notes),
+        _table("filter", "Gain with the sticky filter", WITH_FILTER, first, gains, (FILTER_DESCRIPTION,)),
+        *_maps(gains),
+        *_filter_remark(gains),
+        harm_remark(cells),
+        *_fall(gains),
+        *_failed(gains),
+    ]
+
+
+SetGains = Sequence[tuple[str, Sequence[float]]]
+"""The name of every set, and a method's gain on it in every order, in points."""
+
+Worst = tuple[str, float]
+"""Where a gain is lowest, and the gain."""
+
+
+@dataclass(frozen=True)
+class Gains:
+    """The gains of all methods on all streams."""
+
+    labels: tuple[str, ...]
+    """The streams."""
+    by_place: Mapping[tuple[str, str], SetGains | None]
+    """By stream and title of the method; None if a run failed."""
+
+    def mean_of_sets(self, label: str, title: str) -> Value | None:
+        """The mean over sets, and its range over orders."""
+        by_set = self.by_place[label, title]
+        if by_set is None:
+            return None
+        return spread([float(np.mean(order)) for order in zip(*(gains for _, gains in by_set), strict=True)])
+
+    def of_streams(self, title: str) -> list[tuple[float, str]] | None:
+        """The mean over sets and orders of every stream, with its label; None if a stream failed."""
+        found = [(mean.value, label) for label in self.labels if (mean := self.mean_of_sets(label, title)) is not None]
+        return found if len(found) == len(self.labels) else None
+
+    def mean(self, title: str) -> Value | None:
+        """The mean over streams; None if a stream failed."""
+        streams = self.of_streams(title)
+        return None if streams is None else Value(float(np.mean([gain for gain, _ in streams])))
+
+    def worst_stream(self, title: str) -> Worst | None:
+        """None if a stream failed, because that might be the worst."""
+        streams = self.of_streams(title)
+        return None if streams is None else min(streams)[::-1]
+
+    def worst_cell(self, title: str) -> Worst | None:
+        """The worst set in the worst order; None if a stream failed."""
+        found = []
+        for label in self.labels:
+            by_set = self.by_place[label, title]
+            if by_set is None:
+                return None
+            found += [(gain, f"{label}, {name}") for name, gains in by_set for gain in gains]
+        return min(found)[::-1]
+
+
+def _table(
+    name: str,
+    title: str,
+    methods: Sequence[Compared],
+    first: Sequence[tuple[Kind, tuple[Cell, ...]]],
+    gains: Gains,
+    notes: tuple[str, ...],
+) -> Table:
+    titles = [method.title for method in methods]
     rows = [
         Row(
-            (
-                kind.label,
-                mean_of_sets(results, [[_stream_analysis(kind, m)] for m in _members(kind, suite)], "classes_in_a_row"),
-                before[kind.label],
-                *(gains[kind.label, method] for method in METHODS),
-            ),
+            (*cells, *(gains.mean_of_sets(kind.label, title) for title in titles)),
             "across domains" if kind.domains else "within each set",
         )
-        for kind in kinds
+        for kind, cells in first
     ]
-    worst = {method: _worst([kind.label for kind in kinds], method, gains) for method in METHODS}
-    rows.append(Row(("worst stream", None, None, *map(_format_worst, worst.values())), "worst", strong=True))
+    rows += [
+        Row((label, None, None, *map(summary, titles)), "all streams", strong=True)
+        for label, summary in (
+            ("mean", gains.mean),
+            ("worst stream", lambda title: _format_worst(gains.worst_stream(title))),
+            ("worst cell", lambda title: _format_worst(gains.worst_cell(title))),
+        )
+    ]
     columns = (
         Column("stream", "text"),
         Column("Classes", "number", f"in {WINDOW} samples in a row"),
         Column("Zero-shot", "percent"),
-        *(Column(title, "points") for title in METHODS.values()),
+        *(Column(title, "points") for title in titles),
     )
-    notes = _notes(suite, options, results)
-    table = Table("streams", "Gain over zero-shot, by stream and method", columns, tuple(rows), notes)
-    cells = [
-        StreamGain(f"{METHODS[method]} on {kind.label}", gain.value, base.value, _sizes(kind, suite, options, results))
-        for kind in kinds
-        for method in METHODS
-        if (gain := gains[kind.label, method]) is not None and (base := before[kind.label]) is not None
-    ]
-    return [table, *_map(kinds, gains), harm_remark(cells), *_fall(worst, gains), *_failed(gains)]
+    return Table(name, title, columns, tuple(rows), notes)
 
 
-def _gain(kind: Kind, method: str, suite: Suite, options: Options, results: JobResults) -> Value | None:
-    """Gain in points, as the mean over sets per order; None if a run failed."""
+def _gains_by_set(kind: Kind, method: Compared, suite: Suite, options: Options, results: JobResults) -> SetGains | None:
     by_set = []
     for member in _members(kind, suite):
         trials = _trials(kind, method, member, options)
         records = results.records(trials)
         if len(records) < len(trials):
             return None
-        by_set.append([points(record["zero_shot_accuracy"], record["accuracy"]) for record in records])
-    return spread([float(np.mean(order)) for order in zip(*by_set, strict=True)])
+        gains = [points(record["zero_shot_accuracy"], record["accuracy"]) for record in records]
+        by_set.append((member.name, gains))
+    return by_set
+
+
+def _classes_in_a_row(kind: Kind, suite: Suite, results: JobResults) -> Value | None:
+    analyses = [[_stream_analysis(kind, member)] for member in _members(kind, suite)]
+    return mean_of_sets(results, analyses, "classes_in_a_row")
 
 
 def _baseline(kind: Kind, suite: Suite, options: Options, results: JobResults) -> Value | None:
@@ -331,35 +453,23 @@ def _baseline(kind: Kind, suite: Suite, options: Options, results: JobResults) -
     return None
 
 
-Gains = Mapping[tuple[str, str], Value | None]
-"""By stream and method."""
-
-
-def _worst(labels: Sequence[str], method: str, gains: Gains) -> tuple[str, float] | None:
-    """The worst stream and its gain; None if a stream failed, because that might be the worst."""
-    found = [(value.value, label) for label in labels if (value := gains[label, method]) is not None]
-    return min(found)[::-1] if len(found) == len(labels) else None
-
-
-def _format_worst(worst: tuple[str, float] | None) -> Cell:
+def _format_worst(worst: Worst | None) -> Cell:
     return None if worst is None else f"{worst[0]} ({worst[1]:+.1f})"
 
 
-def _map(kinds: Sequence[Kind], gains: Gains) -> list[HeatMaps]:
-    values = [[gains[kind.label, method] for method in METHODS] for kind in kinds]
-    if any(value is None for row in values for value in row):
-        return []
-    field = HeatMap(
-        "",
-        np.array([[value.value for value in row if value is not None] for row in values]),
-        tuple(kind.label for kind in kinds),
-        tuple(METHODS.values()),
-    )
+def _maps(gains: Gains) -> list[HeatMaps]:
+    maps = []
+    for title, methods in (("without the filter", WITHOUT_FILTER), ("with the filter", WITH_FILTER)):
+        values = [[gains.mean_of_sets(label, method.title) for method in methods] for label in gains.labels]
+        if any(value is None for row in values for value in row):
+            return []
+        numbers = np.array([[value.value for value in row if value is not None] for row in values])
+        maps.append(HeatMap(title, numbers, gains.labels, tuple(method.label for method in methods)))
     return [
         HeatMaps(
             "gains-by-stream",
             "Gain over zero-shot",
-            (field,),
+            tuple(maps),
             "Rows are streams, columns are methods; values below zero are losses.",
             unit="points",
             diverging=True,
@@ -374,33 +484,53 @@ def _sizes(kind: Kind, suite: Suite, options: Options, results: JobResults) -> l
     return [int(results.records(those)[0]["scored"]) for those in trials]
 
 
-def _fall(worst: Mapping[str, tuple[str, float] | None], gains: Gains) -> list[Remark]:
+def _filter_remark(gains: Gains) -> list[Remark]:
+    """What the filter changes in the mean over all streams, and in a random order, where it can gain nothing."""
+
+    def mean_and_random(title: str) -> tuple[float, float] | None:
+        mean, random = gains.mean(title), gains.mean_of_sets(RANDOM.label, title)
+        return None if mean is None or random is None else (mean.value, random.value)
+
+    found = []
+    for without, filtered in zip((None, *WITHOUT_FILTER), WITH_FILTER, strict=True):
+        before = (0.0, 0.0) if without is None else mean_and_random(without.title)
+        after = mean_and_random(filtered.title)
+        if before is not None and after is not None:
+            found.append(
+                f"{filtered.label} {before[0]:+.1f} and {after[0]:+.1f} ({before[1]:+.1f} and {after[1]:+.1f})"
+            )
+    text = f"Mean gain over all streams (and in a random order) without and with the filter: {'; '.join(found)}."
+    return [Remark(text)] if found else []
+
+
+def _fall(gains: Gains) -> list[Remark]:
     """The gain of our methods on their worst stream."""
     remarks = []
-    for method in OURS:
-        ours, random = worst[method], gains[RANDOM.label, method]
-        if ours is None or random is None:
+    for title in (method.title for method in METHODS if method.label in ("ADAPT", MIXTURE)):
+        worst, random = gains.worst_stream(title), gains.mean_of_sets(RANDOM.label, title)
+        if worst is None or random is None:
             continue
-        label, gain = ours
+        label, gain = worst
         if label == RANDOM.label:
-            text = f"{METHODS[method]} gains least, {gain:+.1f} points, in a random order."
+            text = f"{title} gains least, {gain:+.1f} points, in a random order."
         else:
-            text = f"{METHODS[method]} gains {random.value:+.1f} points in a random order and {gain:+.1f} on its worst "
-            text += f"stream ({label})."
+            text = f"{title} gains {random.value:+.1f} points in a random order and {gain:+.1f} on its worst stream "
+            text += f"({label})."
         remarks.append(Remark(text))
     return remarks
 
 
 def _failed(gains: Gains) -> list[Remark]:
-    lacking = [f"{METHODS[method]} on {label}" for (label, method), value in gains.items() if value is None]
+    lacking = [f"{title} on {label}" for (label, title), found in gains.by_place.items() if found is None]
     return [Remark(f"No gain, because a run failed: {'; '.join(lacking)}.", kind="warning")] if lacking else []
 
 
 def _notes(suite: Suite, options: Options, results: JobResults) -> tuple[str, ...]:
     orders = "All runs are in one order."
     if options.orders > 1:
-        ours = " and ".join(METHODS[method] for method in OURS)
-        orders = f"{ours} in {options.orders} orders within each set; other methods and streams across domains in one."
+        orders = (
+            f"{MIXTURE} in {options.orders} orders within each set; other methods and streams across domains in one."
+        )
     within = _members(RANDOM, suite)
     found = results.records([_stream_analysis(LONG_TAIL, member) for member in within])
     ratios = sorted({round(record["imbalance"]) for record in found})
@@ -424,8 +554,9 @@ def _domains(suite: Suite) -> str:
 EXPERIMENT = Experiment(
     name="streams",
     title="Non-i.i.d. streams",
-    question="How much of the gain of online methods remains when neighbours share a class, when class sizes "
-    "are unequal, when confident samples are rare, or when the domain changes?",
+    question="How much of the gain of online methods remains when neighbours share a class, when classes are "
+    "missing or of unequal sizes, when confident samples are rare, or when the domain changes? What does the sticky "
+    "filter add?",
     plan=_plan,
     find=_find,
     extra_sets=stacked_members,
