@@ -326,11 +326,12 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
     # The first cells of every row.
     first = [(kind, (kind.label, _classes_in_a_row(kind, suite, results), before[kind.label])) for kind in kinds]
     cells = [
-        StreamGain(f"{method.title} on {kind.label}", gain.value, base.value, _sizes(kind, suite, options, results))
+        StreamGain(f"{method.title} on {kind.label}", gain.value, base.value, sizes)
         for kind in kinds
+        if (base := before[kind.label]) is not None
+        for sizes in [_sizes(kind, suite, options, results)]
         for method in METHODS
         if (gain := gains.mean_of_sets(kind.label, method.title)) is not None
-        and (base := before[kind.label]) is not None
     ]
     notes = _notes(suite, options, results)
     return [
