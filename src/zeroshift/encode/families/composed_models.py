@@ -108,8 +108,8 @@ def class_directions(weights: np.ndarray) -> np.ndarray:
     return np.asarray(normalize(wide - wide.mean(axis=0)))
 
 
-def principal_axes(directions: np.ndarray) -> np.ndarray:
-    """(256, p) orthonormal rows, the principal axes of the directions.
+def principal_axes(directions: np.ndarray, signs: str = AXIS_SIGNS) -> np.ndarray:
+    """(256, p) orthonormal rows, the principal axes of the directions, with these signs.
 
     In float64, because the closest eigenvalues differ by one ten-thousandth.
     """
@@ -117,7 +117,7 @@ def principal_axes(directions: np.ndarray) -> np.ndarray:
     axes = vectors[:, ::-1][:, :DIMENSION].T
     largest = np.abs(axes).argmax(axis=1)
     positive = axes[np.arange(DIMENSION), largest] > 0
-    wanted = np.unpackbits(np.frombuffer(bytes.fromhex(AXIS_SIGNS), np.uint8)).astype(bool)
+    wanted = np.unpackbits(np.frombuffer(bytes.fromhex(signs), np.uint8)).astype(bool)
     return np.where((positive == wanted)[:, None], axes, -axes)
 
 
