@@ -11,6 +11,7 @@ import numpy as np
 
 from zeroshift import serialization
 from zeroshift.arrays import Array, Backend, Rows, as_floats, check_matrix, is_double, to_numpy
+from zeroshift.features.checks import blocks
 from zeroshift.interrupts import Watch
 from zeroshift.method import Method
 from zeroshift.mixture.temperature import N_TEMPERATURES, confidence_curve, temperature_for
@@ -169,6 +170,7 @@ class StickyFilter(Method):
             },
             "state_size": f"{method.state_size}; filter 4 K",
             "complexity": f"{method.complexity}; filter O(K)",
+            "overconfident": False,  # its answers are tempered
         }
         filtered: Any = type(f"StickyFilter.of({method.__name__})", (StickyFilter, method), attributes)
         filtered.name = f"{name}{SUFFIX}"  # after the class is made: only plain methods are listed in the registry
@@ -293,49 +295,66 @@ class StickyFilter(Method):
 
         A block is learned by the method and by the filter together, or by neither.
         """
-        blocks = run(rows)
+        learned = run(rows)
         try:
             while True:
                 n_seen, refused = self._n_seen, None
                 with self._learning(0):
                     try:
-                        block, scores = next(blocks, (None, None))
+                        block, scores = next(learned, (None, None))
                     except Exception as error:
                         if self._n_seen != n_seen or self._failure is not None:
                             raise
                         block, refused = None, error  # nothing was learned, so that the method remains usable
                     if block is not None:
-                        step = self._filter(rows[block], scores)
-                        self._chain, self._confidences = step.chain, step.confidences
-                        if late:
-                            self._late = step.still_due
+                        step = self._filter(rows[block], scores, late)
+                        self._chain, self._confidences, self._late = step.chain, step.confidences, step.still_due
                 if refused is not None:
                     raise refused
                 if block is None:
                     return
                 yield block, step
         finally:
-            if isinstance(blocks, Generator):
-                blocks.close()  # now: what it does at its end belongs to this call
+            if isinstance(learned, Generator):
+                learned.close()  # now: what it does at its end belongs to this call
 
-    def _filter(self, x: Array, scores: Array) -> _Step:
+    def _filter(self, x: Array, scores: Array, late: bool) -> _Step:
         """The filtered answers of a block, and the state after it. Nothing is changed."""
         backend = Backend.of(self.prototypes)
         images = x[:, 0] if len(x.shape) == 3 else x  # the first view is the image itself
         images = backend.asarray(images, backend.xp.float64)
-        y = posterior(images, self._filter_prototypes, getattr(self, "logit_scale", LOGIT_SCALE))
-        both = backend.xp.stack([y, backend.asarray(self._probabilities(scores), y.dtype)])
-        y, probabilities = to_numpy(both)  # in one transfer from a GPU
-        log_p = np.log(np.maximum(probabilities, SMALLEST))
-        reference = y[np.arange(len(y)), log_p.argmax(axis=1)]
-        confidences = np.concatenate([reference[:, None], confidence_curve(log_p)], axis=1)
-        sums = np.cumsum(np.concatenate([self._confidences[None], confidences]), axis=0)
-        evidence = np.array([temperature_for(row) for row in sums[:-1]])[:, None] * log_p
-        stay, chain = self._chain.observe(y)
-        filtered, chain = chain.filter(evidence, stay)
-        late, still_due = self._late.add(filtered, evidence, stay)
-        late = np.exp(cool(late, np.concatenate([self._late.stay, stay])[: len(late)]))
-        return _Step(evidence, filtered, stay, late, chain, still_due, sums[-1])
+        scale = getattr(self, "logit_scale", LOGIT_SCALE)
+        chain, still_due, sums = self._chain, self._late, self._confidences
+        parts = []
+        for rows in blocks(len(images), self.n_classes):  # a few at a time, which bounds the memory
+            y = posterior(images[rows], self._filter_prototypes, scale)
+            both = backend.xp.stack([y, backend.asarray(self._probabilities(scores[rows]), y.dtype)])
+            y, probabilities = to_numpy(both)  # in one transfer from a GPU
+            log_p = np.log(np.maximum(probabilities, SMALLEST))
+            exponents, sums = _tempering(log_p, y, sums)
+            evidence = exponents[:, None] * log_p
+            stay, chain = chain.observe(y)
+            filtered, chain = chain.filter(evidence, stay)
+            final = filtered[:0]
+            if late:
+                late_stay = np.concatenate([still_due.stay, stay])
+                final, still_due = still_due.add(filtered, evidence, stay)
+                final = np.exp(cool(final, late_stay[: len(final)]))
+            parts.append((evidence, filtered, stay, final))
+        one = parts[0] if len(parts) == 1 else [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
+        return _Step(one[0], one[1], one[2], one[3], chain, still_due, sums)
+
+
+def _tempering(log_p: np.ndarray, y: np.ndarray, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The exponent for each sample, from those before it, and the sums of confidences after them.
+
+    With it, the mean confidence of the method's answers is the mean zero-shot probability of the same labels: see
+    `zeroshift.mixture.temperature`.
+    """
+    reference = y[np.arange(len(y)), log_p.argmax(axis=1)]
+    confidences = np.concatenate([reference[:, None], confidence_curve(log_p)], axis=1)
+    running = np.cumsum(np.concatenate([sums[None], confidences]), axis=0)
+    return np.array([temperature_for(row) for row in running[:-1]]), running[-1]
 
 
 class _Step(NamedTuple):
