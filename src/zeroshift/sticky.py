@@ -29,9 +29,8 @@ from zeroshift.zero_shot import log_softmax
 
 __all__ = ["COOLING", "FICTITIOUS", "PENALTY", "STAY_VALUES", "TRUST", "LateAnswers", "StickyClasses", "cool", "smooth"]
 
-STAY_VALUES = (0.0, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
-"""The values of a that are compared; the first is random order. With smaller positive values, little is gained where
-they are true, and posteriors that drift look like them."""
+STAY_VALUES = (0.0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
+"""The values of a that are compared; the first is random order."""
 
 PENALTY = 10.0
 """How much larger the log-likelihood of an order must be than that of random order before they are equally probable."""
