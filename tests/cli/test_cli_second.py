@@ -58,6 +58,7 @@ def test_extra_features_of_the_file_by_name(run, small, tmp_path):
     done, given = run(tmp_path / "both.safetensors")
     assert done.exit_code == 0
     assert given is None
+    assert "dinov2, vit: not used; --second dinov2 gives it to the method" in " ".join(done.stdout.split())
     done, _ = run(tmp_path / "both.safetensors", "--second", "dinov3")
     assert done.exit_code == 2
     assert "it contains dinov2, vit. Did you mean 'dinov2'? Fix: the name of extra features, or a feature" in (

@@ -321,6 +321,7 @@ def _feature_set(views: bool) -> FeatureSet:
         labels=[0, 1, 2, 0, 1, 2, 0, 1],
         class_names=["cat", "dog", "bird"],
         sample_names=[f"image {i}.jpg" for i in range(8)],
+        extra={"dinov2": np.eye(8, 5)[[0, 1, 2, 3, 4, 0, 1, 2]]},
         logit_scale=30.0,
         provenance={"title": "made", "list": [1, {"a": None}]},
     )
@@ -339,6 +340,7 @@ def _feature_files(kind: str) -> dict[str, bytes]:
             write(
                 folder / "set.npz", features=made.features, prototypes=made.prototypes_for(), labels=made.labels,
                 class_names=np.array(made.class_names), logit_scale=np.array(30.0), meta=np.array('{"title": "made"}'),
+                extra_features_dinov2=made.extra["dinov2"],
             )  # fmt: skip
         else:
             np.save(folder / "features.npy", made.features)
@@ -404,7 +406,7 @@ def damaged_plain_arrays_are_refused_or_valid(which: int, damage: list[Damage]) 
 
 
 def _check_valid(features: FeatureSet) -> None:
-    for matrix in (features.features, *features.prototypes.values()):
+    for matrix in (features.features, *features.prototypes.values(), *features.extra.values()):
         assert np.abs(np.linalg.norm(matrix.astype(float), axis=1) - 1).max() < 0.011, "rows of another length"
     if features.labels is not None:
         assert set(features.labels) <= set(range(features.n_classes)), "labels out of range"

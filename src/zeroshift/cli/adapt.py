@@ -23,7 +23,7 @@ from zeroshift.cli.progress import progress_bar
 from zeroshift.evaluate import StreamStep, compare, zero_shot_baseline
 from zeroshift.evaluate.metrics.reject import reject_scores
 from zeroshift.method import Method
-from zeroshift.methods.inputs import TEXT, resolve_inputs
+from zeroshift.methods.inputs import SECOND, TEXT, resolve_inputs
 from zeroshift.report.formatting import format_setting
 from zeroshift.report.predictions import check_predictions_format, write_predictions
 from zeroshift.report.tables import ReportTable, summary_table
@@ -242,6 +242,10 @@ class AdaptSummary(PredictionSummary):
     def table(self) -> ReportTable:
         result, n_samples = self.comparison.results[-1], self.comparison.features.n_samples
         entries = {"features": self.size("sample"), **self.classifier_entries()}
+        if self.second is None and SECOND in self.method.takes and (extra := self.comparison.features.extra):
+            entries["extra features"] = (
+                f"{', '.join(extra)}: not used; --second {next(iter(extra))} gives it to the method"
+            )
         if self.n_views:
             entries["views"] = f"{self.n_views} per image"
         if self.chosen:
