@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -51,6 +52,10 @@ def raises_unpicklable(item):
 
 def kills_itself(item):
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def frozen_objects(item):
+    return gc.get_freeze_count()
 
 
 def prints(item):
@@ -207,3 +212,9 @@ def is_running(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"  # ended, and waits for its new parent to collect it
+
+
+def test_imported_modules_are_exempt_from_garbage_collection_in_a_worker():
+    with Workers(frozen_objects, 1, doing="counts objects") as workers:
+        (found,) = workers.map([1])
+    assert found > 10_000

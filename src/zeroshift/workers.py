@@ -7,6 +7,7 @@ pipe and ends when the pipe does. One thread of a `ThreadPoolExecutor` waits for
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import signal
@@ -208,6 +209,7 @@ def main() -> None:
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not mix with the answers
     function = _load_function(pickle.load(requests))
+    gc.freeze()  # imported modules stay, so collections of garbage, two for each measured run, need not search them
     while True:
         try:
             items = pickle.load(requests)
