@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zeroshift.sticky import FICTITIOUS, PENALTY, STAY_VALUES, TRUST, LateAnswers, StickyClasses, smooth
+from zeroshift.sticky import BALANCE, FICTITIOUS, PENALTY, STAY_VALUES, TRUST, LateAnswers, StickyClasses, smooth
 
 N, K = 5, 3
 
@@ -60,7 +60,8 @@ def estimate(y):
 def run(y, evidence, chain=None, **options):
     chain = StickyClasses(y.shape[1], **options) if chain is None else chain
     stay, chain = chain.observe(y)
-    answers, chain = chain.filter(np.log(evidence), stay)
+    balanced, chain = chain.balance(np.log(evidence), stay)
+    answers, chain = chain.filter(balanced, stay)
     return answers, stay, chain
 
 
@@ -197,6 +198,27 @@ def test_trust_scales_what_the_filter_uses():
     np.testing.assert_array_equal(half[1].log_likelihoods, full[1].log_likelihoods)
 
 
+def test_balanced_evidence_is_the_definition():
+    evidence, stay = posteriors(N, K, 3), np.array([0.0, 0.9, 0.2, 0.99, 0.5])
+    balanced, chain = StickyClasses(K).balance(7.0 + np.log(evidence), stay)
+    for t in range(N):
+        mean = (1 + evidence[:t].sum(axis=0)) / (K + t)
+        expected = np.log(evidence[t]) - BALANCE * stay[t] * np.log(mean)
+        difference = balanced[t] - expected
+        np.testing.assert_allclose(difference, difference[0], atol=1e-12)  # up to a constant per row
+    np.testing.assert_allclose(chain.evidence, 1 + evidence.sum(axis=0))
+    whole, _ = StickyClasses(K).balance(np.log(evidence), stay, whole=True)
+    difference = whole - np.log(evidence) + BALANCE * stay[:, None] * np.log(chain.evidence / (K + N))
+    np.testing.assert_allclose(difference, difference[:, :1] + np.zeros((N, K)), atol=1e-12)
+
+
+@given(streams)
+def test_in_random_order_evidence_is_not_balanced(stream):
+    evidence = posteriors(*stream)
+    balanced, _ = StickyClasses(stream[1]).balance(np.log(evidence), np.zeros(stream[0]))
+    np.testing.assert_allclose(np.exp(balanced) / np.exp(balanced).sum(axis=1, keepdims=True), evidence, rtol=1e-12)
+
+
 def test_a_row_that_excludes_every_class_says_nothing():
     evidence = np.log(posteriors(3, 4))
     evidence[1] = -np.inf
@@ -222,7 +244,7 @@ def test_merged_chains_add_their_sums_and_follow_no_sample():
     first, second = run(y, y)[2], run(z, z)[2]
     both = first.merged(second)
     np.testing.assert_array_equal(both.log_likelihoods, first.log_likelihoods + second.log_likelihoods)
-    for name in ("posteriors", "frequencies"):
+    for name in ("posteriors", "frequencies", "evidence"):
         fresh, ours, theirs = (getattr(chain, name) for chain in (StickyClasses(4), first, second))
         np.testing.assert_allclose(getattr(both, name) - fresh, (ours - fresh) + (theirs - fresh))
     answers, stay, after = run(z[:1], z[:1], both)
@@ -256,6 +278,7 @@ def test_restored_late_answers_continue_bit_for_bit():
         ({"log_likelihoods": np.zeros(3)}, "log_likelihoods has shape"),
         ({"posteriors": np.array([-1.0, 1.0, 1.0, 1.0])}, "posteriors"),
         ({"frequencies": np.array([-1.0, 1.0, 1.0, 1.0])}, "frequencies"),
+        ({"evidence": np.array([0.5, 1.0, 1.0, 1.0])}, "evidence"),
         ({"follows": 1}, "follows"),
         ({"zero_shot": np.ones(4)}, "zero_shot"),
         ({"answer": np.array([2.0, -1.0, 0.0, 0.0])}, "answer"),

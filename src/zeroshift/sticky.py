@@ -27,7 +27,18 @@ from zeroshift.arrays import Array, to_numpy
 from zeroshift.state_checks import check_range, check_seen
 from zeroshift.zero_shot import log_softmax
 
-__all__ = ["COOLING", "FICTITIOUS", "PENALTY", "STAY_VALUES", "TRUST", "LateAnswers", "StickyClasses", "cool", "smooth"]
+__all__ = [
+    "BALANCE",
+    "COOLING",
+    "FICTITIOUS",
+    "PENALTY",
+    "STAY_VALUES",
+    "TRUST",
+    "LateAnswers",
+    "StickyClasses",
+    "cool",
+    "smooth",
+]
 
 STAY_VALUES = (0.0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
 """The values of a that are compared; the first is random order."""
@@ -35,12 +46,16 @@ STAY_VALUES = (0.0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
 PENALTY = 10.0
 """How much larger the log-likelihood of an order must be than that of random order before they are equally probable."""
 
-FICTITIOUS = 0.1
+FICTITIOUS = 0.05
 """Samples of each class that means and frequencies begin with."""
 
 TRUST = 0.9
 """Answers are filtered with this share of a. The errors of neighbouring samples are alike, which the chain does not
 know: with a itself, a wrong class stays too long."""
+
+BALANCE = 0.6
+"""Evidence is divided by its mean over the stream to the power BALANCE * stay. A class that a method favours throughout
+would otherwise win more and more samples as neighbours add up. In random order nothing is divided."""
 
 COOLING = 0.4
 """Filtered posteriors are raised to the power 1 - COOLING * stay. The chain counts the errors that neighbours share
@@ -67,6 +82,8 @@ class StickyClasses:
         """Sum of the zero-shot posteriors (K,), with the fictitious samples."""
         self.frequencies = self.posteriors
         """Samples of each class (K,) if the order were random, with the fictitious ones."""
+        self.evidence = np.ones(n_classes)
+        """Sum of the method's evidence (K,), each sample's normalised, and one for each class."""
         self.follows = False
         """Whether the next sample follows one of this stream."""
         self.zero_shot = np.full(n_classes, 1.0 / n_classes)
@@ -127,6 +144,23 @@ class StickyClasses:
         after.zero_shot, after.log_likelihoods, after.follows = f, log_likelihoods, True
         return stay, after
 
+    def balance(
+        self, log_evidence: np.ndarray, stay: np.ndarray, *, whole: bool = False
+    ) -> tuple[np.ndarray, StickyClasses]:
+        """The evidence (n, K) without what the method favours throughout, and the chain after: see `BALANCE`.
+
+        The mean is over the samples before each one or, with `whole`, over all of them, as in a recording. `filter`,
+        `LateAnswers` and `smooth` are given the balanced evidence.
+        """
+        after = copy.copy(self)
+        log_e, e = _scaled(log_evidence)
+        e /= e.sum(axis=1, keepdims=True)
+        sums = np.cumsum(np.concatenate([self.evidence[None], e]), axis=0)
+        after.evidence = sums[-1]
+        means = sums[-1:] if whole else sums[:-1]
+        means = means / means.sum(axis=1, keepdims=True)
+        return log_e - (BALANCE * stay)[:, None] * np.log(means), after
+
     def filter(self, log_evidence: np.ndarray, stay: np.ndarray) -> tuple[np.ndarray, StickyClasses]:
         """Filtered log-posteriors (n, K) of samples, and the chain after them.
 
@@ -154,6 +188,7 @@ class StickyClasses:
         both.log_likelihoods = self.log_likelihoods + other.log_likelihoods
         both.posteriors = self.posteriors + other.posteriors - FICTITIOUS
         both.frequencies = self.frequencies + other.frequencies - FICTITIOUS
+        both.evidence = self.evidence + other.evidence - 1.0
         return both
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -170,8 +205,8 @@ class StickyClasses:
         for name in ("zero_shot", "answer"):
             check_range(name, getattr(restored, name), 0.0, 1.0)
             check_range(f"the sum of {name}", float(getattr(restored, name).sum()), 1.0, 1.0)
-        for name in ("posteriors", "frequencies"):
-            check_range(name, getattr(restored, name), FICTITIOUS)
+        for name, least in FIRST.items():
+            check_range(name, getattr(restored, name), least)
         check_range("the log-likelihood of random order", float(restored.log_likelihoods[0]), 0.0, 0.0)
         if not isinstance(values["follows"], bool):
             raise ValueError(f"follows must be true or false; it is {values['follows']!r}")
@@ -180,11 +215,14 @@ class StickyClasses:
 
     def check(self, n_seen: int) -> None:
         """ValueError if no stream of `n_seen` samples leads to these sums."""
-        for name in ("posteriors", "frequencies"):
-            check_seen(f"the sum of {name}", float((getattr(self, name) - FICTITIOUS).sum()), n_seen)
+        for name, least in FIRST.items():
+            check_seen(f"the sum of {name}", float((getattr(self, name) - least).sum()), n_seen)
 
 
-ARRAYS = ("log_likelihoods", "posteriors", "frequencies", "zero_shot", "answer")
+FIRST = {"posteriors": FICTITIOUS, "frequencies": FICTITIOUS, "evidence": 1.0}
+"""What the sums over samples begin with."""
+
+ARRAYS = ("log_likelihoods", *FIRST, "zero_shot", "answer")
 """The arrays of a chain's state."""
 
 

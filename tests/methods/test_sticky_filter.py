@@ -18,7 +18,7 @@ from zeroshift.files import FileFormatError
 from zeroshift.methods import OGA, TDA, DPCore, OnlineMethod, TransCLIP
 from zeroshift.parameters import state
 from zeroshift.serialization import read_header
-from zeroshift.sticky import COOLING, LateAnswers, StickyClasses, smooth
+from zeroshift.sticky import BALANCE, COOLING, LateAnswers, StickyClasses, smooth
 from zeroshift.testing import check_method, make_problem
 from zeroshift.zero_shot import posterior
 
@@ -60,8 +60,17 @@ def definition(probabilities, y):
         powers = np.exp(np.outer(TEMPERATURES, row))
         curve = curve + powers.max(axis=1) / powers.sum(axis=1)
     stay, chain = StickyClasses(y.shape[1]).observe(y)
-    filtered, chain = chain.filter(np.array(evidence), stay)
+    balanced = balance(np.array(evidence), stay)
+    filtered, chain = chain.filter(balanced, stay)
     return np.array(evidence), stay, chain, filtered
+
+
+def balance(evidence, stay):
+    sums, balanced = np.ones(evidence.shape[1]), []
+    for row, a in zip(evidence, stay, strict=True):
+        balanced.append(row - BALANCE * a * np.log(sums / sums.sum()))
+        sums = sums + np.exp(row) / np.exp(row).sum()
+    return np.array(balanced)
 
 
 def cooled(log_posteriors, stay):
@@ -161,7 +170,7 @@ def test_late_answers(lag, cuts):
     answers.append(filtered.finish())
     y = posterior(features, prototypes, SCALE)
     evidence, stay, _, expected = definition(y, y)
-    late, rest = LateAnswers(6, lag).add(expected, evidence, stay)
+    late, rest = LateAnswers(6, lag).add(expected, balance(evidence, stay), stay)
     late = np.concatenate([late, rest.finish()[0]])
     np.testing.assert_allclose(np.concatenate(answers), cooled(late, stay), atol=1e-9)
     assert filtered.finish().shape == (0, 6)
@@ -188,7 +197,9 @@ def test_smoothing_uses_every_sample():
     answers = filtered.smooth(features)
     evidence, _, chain, _ = definition(method.adapt(features), posterior(features, prototypes, SCALE))
     stay = np.full(len(features), chain.stay)
-    expected = smooth(StickyClasses(6).filter(evidence, stay)[0], evidence, stay)
+    mean = (1 + (np.exp(evidence) / np.exp(evidence).sum(axis=1, keepdims=True)).sum(axis=0)) / (6 + len(evidence))
+    balanced = evidence - BALANCE * stay[:, None] * np.log(mean)
+    expected = smooth(StickyClasses(6).filter(balanced, stay)[0], balanced, stay)
     np.testing.assert_allclose(answers, cooled(expected, stay), atol=1e-9)
     assert filtered.n_seen == len(features)
     np.testing.assert_array_equal(filtered.predict(features), method.predict(features))

@@ -64,8 +64,9 @@ class StickyFilter(Method):
     `finish` the last ones. `smooth` answers a whole recording, every sample from those before and after it.
 
     An over-confident method would drown what its neighbours say. Its probabilities are therefore raised to one power,
-    so that their mean equals the mean zero-shot probability of the same labels. Filtered answers are made less certain
-    where neighbours decided, because neighbours share errors.
+    so that their mean equals the mean zero-shot probability of the same labels. Where there is order, they are divided
+    by a power of their mean over the stream, so that classes that the method favours throughout do not win more and
+    more, and filtered answers are made less certain, because neighbours share errors.
 
     Examples
     --------
@@ -75,7 +76,7 @@ class StickyFilter(Method):
     >>> features = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     >>> method = ZeroShot(np.eye(2), logit_scale=5.0)
     >>> method.predict(features)[-2:, 1].round(2), StickyFilter(method).adapt(features)[-2:, 1].round(2)
-    (array([0.69, 0.98]), array([0.89, 0.98]))
+    (array([0.69, 0.98]), array([0.9 , 0.98]))
     """
 
     lag: int = parameter(
@@ -168,7 +169,7 @@ class StickyFilter(Method):
             "example_parameters": {
                 name: None if name == "vision" else value for name, value in method.example_parameters.items()
             },
-            "state_size": f"{method.state_size}; filter 4 K",
+            "state_size": f"{method.state_size}; filter 5 K",
             "complexity": f"{method.complexity}; filter O(K)",
             "overconfident": False,  # its answers are tempered
         }
@@ -262,8 +263,9 @@ class StickyFilter(Method):
             start, steps = self._chain, self._steps(self._adapt_scores, self._rows(matrix))
             evidence = np.concatenate([step.evidence for _, step in steps])
             stay = np.full(len(evidence), self._chain.stay)
-            filtered, _ = start.filter(evidence, stay)
-            return np.exp(cool(smooth(filtered, evidence, stay), stay))
+            balanced, start = start.balance(evidence, stay, whole=True)
+            filtered, _ = start.filter(balanced, stay)
+            return np.exp(cool(smooth(filtered, balanced, stay), stay))
 
         return self._learn_and_answer(run, matrix)
 
@@ -334,11 +336,12 @@ class StickyFilter(Method):
             exponents, sums = _tempering(log_p, y, sums)
             evidence = exponents[:, None] * log_p
             stay, chain = chain.observe(y)
-            filtered, chain = chain.filter(evidence, stay)
+            balanced, chain = chain.balance(evidence, stay)
+            filtered, chain = chain.filter(balanced, stay)
             final = filtered[:0]
             if late:
                 late_stay = np.concatenate([still_due.stay, stay])
-                final, still_due = still_due.add(filtered, evidence, stay)
+                final, still_due = still_due.add(filtered, balanced, stay)
                 final = np.exp(cool(final, late_stay[: len(final)]))
             parts.append((evidence, filtered, stay, final))
         one = parts[0] if len(parts) == 1 else [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
