@@ -21,7 +21,17 @@ from zeroshift.testing import Case, make_problem
 CLASSES, DIMENSIONS, CALLS, FIRST = 10, (8, 512), 2000, 500
 """The first calls are not counted: banks and caches fill up."""
 
-DEFAULT = ("zero_shot", "adapt_online", "anchored_mixture_online", "tda", "dmn", "bca", "oga", "t3a")
+DEFAULT = (
+    "zero_shot",
+    "zero_shot+filter",
+    "adapt_online",
+    "anchored_mixture_online",
+    "tda",
+    "dmn",
+    "bca",
+    "oga",
+    "t3a",
+)
 
 
 def microseconds_per_call(name: str, dimension: int) -> tuple[float, float]:
