@@ -4,6 +4,8 @@
     python benchmarks/second_encoder.py --lite0 FOLDER         and the bundled packs, with EfficientNet-Lite0 as second
     python benchmarks/second_encoder.py --lite0 FOLDER --encode IMAGES    encodes their images first
 
+Every table is printed; with --write it is also written to results/second_encoder.md.
+
 Seconds: the other encoder of the pair; random unit vectors; the features of other images (the rows of the other encoder
 in another order); the features of the first encoder again. The online mixture is run in three orders of each stream.
 
@@ -18,10 +20,11 @@ from __future__ import annotations
 
 import argparse
 import gzip
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from sections import replace_section
 
 import zeroshift
 from zeroshift import FeatureSet
@@ -44,7 +47,10 @@ STREAMS = {"random": lambda pack, seed: random_order(pack.n_samples, seed)} | {
     for name, order in (("class-sorted", class_sorted), ("bursts", bursts))
 }
 
-ROW = "| {:34} | {:20} | {:>9} | {:>14} | {:>14} | {:>7} | {:>7} |"
+HEADER = (
+    *("first + second", "stream", "zero-shot", "no second", "the second"),
+    *("random vectors", "other images", "the first again"),
+)
 
 
 def whu_pairs(folder: Path) -> Iterator[tuple[str, FeatureSet, np.ndarray]]:
@@ -65,12 +71,14 @@ def lite0_pairs(folder: Path) -> Iterator[tuple[str, FeatureSet, np.ndarray]]:
         yield f"{name} + Lite0", pack, second
 
 
-def useless(pack: FeatureSet, second: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """Seconds that say nothing new."""
+def seconds_for(pack: FeatureSet, second: np.ndarray) -> Iterator[np.ndarray | None]:
+    """None; the second; and three seconds that say nothing new: random vectors, other images, the first again."""
     draw = np.random.default_rng(0)
-    yield "random vectors", zeroshift.normalize(draw.normal(size=second.shape))
-    yield "other images", second[draw.permutation(len(second))]
-    yield "the first again", np.asarray(pack.features, np.float32)
+    yield None
+    yield second
+    yield zeroshift.normalize(draw.normal(size=second.shape))
+    yield second[draw.permutation(len(second))]
+    yield np.asarray(pack.features, np.float32)
 
 
 def measure(pack: FeatureSet, second: np.ndarray | None, stream: str) -> tuple[np.ndarray, np.ndarray]:
@@ -91,20 +99,21 @@ def measure(pack: FeatureSet, second: np.ndarray | None, stream: str) -> tuple[n
     return 100 * accuracies, 100 * errors
 
 
-def show(title: str, pack: FeatureSet, seconds: list[tuple[str, np.ndarray]], streams: list[str]) -> None:
-    zero_shot = 100 * pack.zero_shot_accuracy()
-    for stream in streams:
-        alone, alone_error = measure(pack, None, stream)
-        for name, second in seconds:
-            both, both_error = measure(pack, second, stream)
-            row = (title, name, zero_shot, alone.mean(), both.mean(), (both - alone).min(), alone_error, both_error)
-            print(format_row(stream, *row), flush=True)
-
-
-def format_row(stream, title, name, zero_shot, alone, both, worst, alone_error, both_error) -> str:
-    gain = f"{alone:.1f} -> {both:.1f}"
-    ece = f"{alone_error.mean():.1f} -> {both_error.mean():.1f}"
-    return ROW.format(title, name, f"{zero_shot:.1f}", stream, gain, f"{worst:+.1f}", ece)
+def table(pairs: Iterable[tuple[str, FeatureSet, np.ndarray]], streams: Sequence[str]) -> str:
+    """Accuracy and, in brackets, calibration error; and what each second changes in the worst order."""
+    rows = [HEADER, ["---"] * len(HEADER)]
+    for title, pack, second in pairs:
+        for stream in streams:
+            row = [title, stream, f"{100 * pack.zero_shot_accuracy():.1f}"]
+            alone = None
+            for given in seconds_for(pack, second):
+                accuracies, errors = measure(pack, given, stream)
+                alone = accuracies if alone is None else alone
+                worst = "" if given is None else f", {(accuracies - alone).min():+.1f}"
+                row.append(f"{accuracies.mean():.1f} ({errors.mean():.1f}){worst}")
+            print(" | ".join(row), flush=True)
+            rows.append(row)
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def encode(images: Path, folder: Path) -> None:
@@ -141,18 +150,19 @@ def main() -> None:
     parser.add_argument(
         "--streams", default="transductive,random", help="of transductive, random, class-sorted, bursts"
     )
+    parser.add_argument("--write", action="store_true", help="write results/second_encoder.md")
     parser.add_argument("--only", default="", help="sets whose title contains this")
     options = parser.parse_args()
     if options.encode is not None:
         if options.lite0 is None:
             parser.error("--encode needs --lite0 FOLDER, where the features are written")
         encode(options.encode, options.lite0)
-    print(ROW.format("first + second", "given as second", "zero-shot", "stream", "accuracy", "worst", "ECE"))
-    print(ROW.replace(" ", "").format(*7 * ["---"]))
     pairs = [*whu_pairs(options.clip), *(lite0_pairs(options.lite0) if options.lite0 is not None else ())]
-    for title, pack, second in pairs:
-        if options.only in title:
-            show(title, pack, [("the second", second), *useless(pack, second)], options.streams.split(","))
+    chosen = [pair for pair in pairs if options.only in pair[0]]
+    written = table(chosen, options.streams.split(","))
+    print(written)
+    if options.write:
+        replace_section("second-encoder", written)
 
 
 if __name__ == "__main__":

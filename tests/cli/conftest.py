@@ -70,6 +70,15 @@ def model(tmp_path_factory) -> Path:
     return tiny.clip(tmp_path_factory.mktemp("model") / "tiny-clip")
 
 
+@pytest.fixture(scope="session")
+def vision_model(tmp_path_factory) -> Path:
+    """A tiny random DINOv2 on disk."""
+    pytest.importorskip("transformers")
+    from encode import tiny
+
+    return tiny.dinov2(tmp_path_factory.mktemp("model") / "tiny-dinov2")
+
+
 @pytest.fixture(autouse=True)
 def own_places(tmp_path, monkeypatch) -> None:
     """A cache of the test's own, and no data sets of whoever runs it."""

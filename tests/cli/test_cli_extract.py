@@ -254,14 +254,6 @@ def test_sub_folders_are_labels_only_if_all_are_classes(call, pets, model, tmp_p
 # A second encoder.
 
 
-@pytest.fixture(scope="session")
-def vision_model(tmp_path_factory):
-    """A tiny random DINOv2 on disk."""
-    from encode import tiny
-
-    return tiny.dinov2(tmp_path_factory.mktemp("model") / "tiny-dinov2")
-
-
 def test_a_second_encoder_without_text(extract, call, pets, model, vision_model, tmp_path):
     from zeroshift.encode import load_image_encoder
 
