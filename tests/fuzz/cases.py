@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from zeroshift.method import Method
-from zeroshift.methods import list_methods
+from zeroshift.methods import get, list_methods
 from zeroshift.testing import Case
 
 __all__ = ["METHODS", "ONLINE", "STREAM_KINDS", "Stream", "create", "method_names", "streams"]
@@ -24,7 +24,9 @@ FASTER: dict[str, dict[str, Any]] = {
 }
 """Parameters with which a method takes milliseconds."""
 
-METHODS = {info.name: info.cls for info in list_methods()}
+FILTERED = ("zero_shot+filter", "tda+filter", "adapt_online+filter")
+
+METHODS = {info.name: info.cls for info in (*list_methods(), *map(get, FILTERED))}
 ONLINE = tuple(name for name, cls in METHODS.items() if cls.protocol == "online")
 
 method_names = st.sampled_from(tuple(METHODS))
