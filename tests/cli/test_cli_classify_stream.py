@@ -16,7 +16,8 @@ pytest.importorskip("av", reason="the extra `video` brings it")
 from clips import LOSSLESS, write_clip
 from encode.numpy_encoder import age, noise
 from pet_images import prototypes, record
-from zeroshift import OnlineADAPT, ZeroShot
+from zeroshift import OnlineADAPT, ZeroShot, methods
+from zeroshift.cli._stream_options import DEFAULT_METHOD
 from zeroshift.data import video, video_frames
 from zeroshift.encode.prompts import MODES
 
@@ -110,7 +111,7 @@ def test_a_video(classify, clip, tmp_path):
     assert [row["time"] for row in rows] == [f"{0.5 * i:.3f}" for i in range(12)]
     assert [row["file"] for row in rows[:3]] == ["clip.mkv#t=0", "clip.mkv#t=0.5", "clip.mkv#t=1"]
     assert summary["n_samples"] == summary["computed"] == 12
-    assert (summary["source"], summary["method"]) == ("clip.mkv", "anchored_mixture_online")
+    assert (summary["source"], summary["method"]) == ("clip.mkv", DEFAULT_METHOD)
     assert (summary["lag"], summary["time_unit"]) == (None, "seconds")
     assert summary["segments_out"] == "predictions.segments.csv"
 
@@ -153,6 +154,29 @@ def test_labels_and_probabilities_are_those_of_the_python_interface(classify, cl
     ):
         assert [row[column] for row in rows] == [CLASSES[k] for k in probabilities.argmax(axis=1)]
         np.testing.assert_allclose([float(row[number]) for row in rows], probabilities.max(axis=1), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", [None, "zero_shot+filter"])
+@pytest.mark.parametrize(
+    ("options", "answer", "shown"),
+    [
+        ([], lambda method, rows: method.smooth(rows), "from the whole sequence; --lag 0 answers as for a live camera"),
+        (["--lag", 0], lambda method, rows: method.adapt(rows), "at once, from the frames so far"),
+        (["--lag", 2], lambda method, rows: [*method.adapt_late(rows), *method.finish()], "2 frames late"),
+    ],
+)
+def test_late_answers_are_those_of_the_python_interface(classify, clip, model, tmp_path, name, options, answer, shown):
+    features = expected_features(model, clip, fps=5)
+    scale = float(np.exp(3.3))
+    method = methods.create(name or DEFAULT_METHOD, class_texts(model), logit_scale=scale, lag=2)
+    probabilities = np.array(answer(method, features))
+    chosen = [] if name is None else ["--method", name]
+    done = classify(clip, *NAMES, "--fps", 5, *chosen, *options, env={"COLUMNS": "160"})
+    assert done.exit_code == 0, (done.stderr, done.exception)
+    rows = table(tmp_path / "predictions.csv")
+    assert [row["prediction"] for row in rows] == [CLASSES[k] for k in probabilities.argmax(axis=1)]
+    np.testing.assert_allclose([float(row["probability"]) for row in rows], probabilities.max(axis=1), atol=1e-4)
+    assert f"answers {shown}" in " ".join(done.stdout.split())
 
 
 def test_a_folder_is_read_by_the_numbers_in_its_names(classify, clip, folder, tmp_path):
@@ -322,7 +346,15 @@ def test_ctrl_c_leaves_nothing_half_written(classify, clip, tmp_path, monkeypatc
         ([*NAMES, "--start", -1], "--start must be a number of at least 0; got -1"),
         ([*NAMES, "--start", 3, "--end", 2], "--end must be later than --start; got --end 2, --start 3"),
         ([*NAMES, "--start", 30], "has no frame after 30 s: it lasts 6.000 s"),
-        ([*NAMES, "--lag", 3, "--method", "adapt_online"], "--lag 3: adapt_online answers every frame at once"),
+        (
+            [*NAMES, "--lag", 3, "--method", "adapt_online"],
+            "--lag 3: adapt_online answers every frame at once. Fix: --method adapt_online+filter, or --lag 0",
+        ),
+        (
+            [*NAMES, "--lag", 3, "--method", "tda+filter", "--set", "lag=2"],
+            "--lag 3 and --set lag=2 set the same parameter",
+        ),
+        ([*NAMES, "--second-encoder", "x"], "--second-encoder"),
         ([*NAMES, "--unlabelled"], "--labelled and --unlabelled are for folders"),
         ([*NAMES, "--out", "clip.mkv"], ".csv, .parquet or .npz"),
     ],

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from zeroshift import OnlineAnchoredMixture
 from zeroshift.arrays import to_numpy
 from zeroshift.cli._inputs import load_images
 from zeroshift.cli._method_options import MethodOptions
@@ -27,9 +28,24 @@ from zeroshift.report.formatting import counted
 from zeroshift.report.tables import ReportTable
 from zeroshift.report.timeline import Timeline
 
-__all__ = ["End", "Every", "Fps", "FrameSequence", "Lag", "Start", "Stream", "StreamOptions", "StreamSummary"]
+__all__ = [
+    "DEFAULT_METHOD",
+    "End",
+    "Every",
+    "Fps",
+    "FrameSequence",
+    "Lag",
+    "Start",
+    "Stream",
+    "StreamOptions",
+    "StreamSummary",
+]
 
 STREAM_PANEL = "Video and sequences of frames"
+
+# A class that uses the order of the samples by itself needs no filter around it.
+DEFAULT_METHOD = OnlineAnchoredMixture.name + ("" if hasattr(OnlineAnchoredMixture, "smooth") else "+filter")
+"""The method of `--stream`."""
 
 MOST_LAG = 1_000_000
 
@@ -162,7 +178,8 @@ class StreamOptions:
             return chosen
         if not hasattr(info.cls, "adapt_late"):
             raise ValueError(
-                f"--lag {self.lag}: {info.name} answers every frame at once. Fix: --lag 0, or leave out --method."
+                f"--lag {self.lag}: {info.name} answers every frame at once. Fix: --method {info.name}+filter, or "
+                "--lag 0."
             )
         if chosen.parameters.get("lag", self.lag) != self.lag:
             raise ValueError(

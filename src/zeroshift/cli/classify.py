@@ -97,8 +97,8 @@ def classify(
     streaming = StreamOptions.parse(
         stream, out, transductive=transductive, lag=lag, fps=fps, every=every, start=start, end=end
     )
-    is_online = online or (stream and method is None)
-    name = choose_method(method, online=is_online, transductive=transductive)
+    requested = streams.DEFAULT_METHOD if stream and method is None else method
+    name = choose_method(requested, online=online, transductive=transductive)
     chosen_method = MethodOptions.parse(name, settings or [])
     if streaming is not None:
         chosen_method = streaming.check_method(chosen_method)
