@@ -43,7 +43,7 @@ class _NotWidened:
 
     def _estimate(self, sums: Sums) -> Mixture | None:
         found: Mixture | None = super()._estimate(sums)  # type: ignore[misc]
-        return None if found is None else replace(found, widening=found.widening * 0.0 + 1.0)
+        return None if found is None else replace(found, factors=found.factors * 0.0 + 1.0)
 
 
 class OnlineNotWidened(_NotWidened, OnlineAnchoredMixture):
@@ -64,14 +64,14 @@ BOTH: dict[str, dict[str, Any]] = {
     "half weight": {"weight": 0.5},
     "full trust at once": {"reliability_samples": 0.0},
     "no widening": {"widened": False},
-    "no caution": {"balance": (0.0, 0.0)},
+    "no caution": {"occurring": (0.0, 0.0)},
     "answers not tempered (calm 1)": {"calm": 1.0},
 }
 STALE: dict[str, Any] = {"staleness": 0.125}
 """Online, the statistics are updated four times less often than by default, because updates take most of the time. One
 row has the default and shows what that costs."""
 
-NO_CAUTION: dict[str, Any] = {"balance": (0.0, 0.0), "correlation": EVERYTHING, **STALE}
+NO_CAUTION: dict[str, Any] = {"occurring": (0.0, 0.0), "order": "none", **STALE}
 ONLINE: dict[str, dict[str, Any]] = {
     **{name: {**changed, **STALE} for name, changed in BOTH.items()},
     "no caution": NO_CAUTION,
@@ -80,7 +80,7 @@ ONLINE: dict[str, dict[str, Any]] = {
 TRANSDUCTIVE = {**BOTH, **{f"{n} round{'s' * (n > 1)}": {"rounds": n} for n in (1, 2, 5, 20)}}
 CAUTION: dict[str, dict[str, Any]] = {
     "as it is": STALE,
-    "cautious, answers as ever (relief 0)": {"relief": 0.0, **STALE},
+    "order none": {"order": "none", **STALE},
     "no caution": NO_CAUTION,
 }
 TABLES: dict[tuple[str, str], Mapping[str, dict[str, Any]]] = {
@@ -104,7 +104,6 @@ LABELS = {
     "as it is": "default",
     "anchors worth 4 samples always": "anchors always count as 4 samples",
     "full trust at once": "full trust from the start",
-    "cautious, answers as ever (relief 0)": "cautious, but relief 0",
     "renewed as often as by default": "updated as often as by default",
 }
 """Labels in the tables of changes that have another name in the records."""

@@ -48,7 +48,7 @@ KINDS = (
     *(kind for kind in STREAMS if kind.domains),
 )
 
-NO_CAUTION = {"balance": (0.0, 0.0), "correlation": 1e6}
+NO_CAUTION = {"occurring": (0.0, 0.0), "order": "none"}
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ MIXTURE = ComparedMethod("anchored mixture", "anchored_mixture_online", {})
 METHODS = (
     MIXTURE,
     ComparedMethod("ADAPT", "adapt_online", {}),
-    ComparedMethod("without relief", "anchored_mixture_online", {"relief": 0.0}),
+    ComparedMethod("order none", "anchored_mixture_online", {"order": "none"}),
     ComparedMethod("without caution", "anchored_mixture_online", NO_CAUTION),
 )
 

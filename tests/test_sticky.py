@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zeroshift.sticky import BALANCE, FICTITIOUS, PENALTY, STAY_VALUES, TRUST, LateAnswers, StickyClasses, smooth
+from zeroshift.sticky import FICTITIOUS, PENALTY, STAY_VALUES, TRUST, LateAnswers, StickyClasses, smooth
 
 N, K = 5, 3
 
@@ -199,16 +199,16 @@ def test_trust_scales_what_the_filter_uses():
 
 
 def test_balanced_evidence_is_the_definition():
-    evidence, stay = posteriors(N, K, 3), np.array([0.0, 0.9, 0.2, 0.99, 0.5])
-    balanced, chain = StickyClasses(K).balance(7.0 + np.log(evidence), stay)
+    evidence, exponents = posteriors(N, K, 3), np.array([0.0, 0.9, 0.2, 0.99, 0.5])
+    balanced, chain = StickyClasses(K).balance(7.0 + np.log(evidence), exponents)
     for t in range(N):
         mean = (1 + evidence[:t].sum(axis=0)) / (K + t)
-        expected = np.log(evidence[t]) - BALANCE * stay[t] * np.log(mean)
+        expected = np.log(evidence[t]) - exponents[t] * np.log(mean)
         difference = balanced[t] - expected
         np.testing.assert_allclose(difference, difference[0], atol=1e-12)  # up to a constant per row
     np.testing.assert_allclose(chain.evidence, 1 + evidence.sum(axis=0))
-    whole, _ = StickyClasses(K).balance(np.log(evidence), stay, whole=True)
-    difference = whole - np.log(evidence) + BALANCE * stay[:, None] * np.log(chain.evidence / (K + N))
+    whole, _ = StickyClasses(K).balance(np.log(evidence), exponents, whole=True)
+    difference = whole - np.log(evidence) + exponents[:, None] * np.log(chain.evidence / (K + N))
     np.testing.assert_allclose(difference, difference[:, :1] + np.zeros((N, K)), atol=1e-12)
 
 

@@ -145,10 +145,11 @@ class StickyClasses:
         return stay, after
 
     def balance(
-        self, log_evidence: np.ndarray, stay: np.ndarray, *, whole: bool = False
+        self, log_evidence: np.ndarray, exponents: np.ndarray, *, whole: bool = False
     ) -> tuple[np.ndarray, StickyClasses]:
-        """The evidence (n, K) without what the method favours throughout, and the chain after: see `BALANCE`.
+        """The evidence (n, K) without what the method favours throughout, and the chain after.
 
+        Each row is divided by the mean of the evidence over the stream, to the power of its entry of `exponents` (n,).
         The mean is over the samples before each one or, with `whole`, over all of them, as in a recording. `filter`,
         `LateAnswers` and `smooth` are given the balanced evidence.
         """
@@ -159,7 +160,19 @@ class StickyClasses:
         after.evidence = sums[-1]
         means = sums[-1:] if whole else sums[:-1]
         means = means / means.sum(axis=1, keepdims=True)
-        return log_e - (BALANCE * stay)[:, None] * np.log(means), after
+        return log_e - exponents[:, None] * np.log(means), after
+
+    def count_evidence(self, evidence: np.ndarray) -> StickyClasses:
+        """The chain after samples in random order, whose evidence (n, K) needs no balance."""
+        after = copy.copy(self)
+        after.evidence = self.evidence + evidence.sum(axis=0)
+        return after
+
+    def with_answer(self, posterior: np.ndarray) -> StickyClasses:
+        """The chain whose last sample, in random order, has this posterior (K,)."""
+        after = copy.copy(self)
+        after.answer = posterior.copy()
+        return after
 
     def filter(self, log_evidence: np.ndarray, stay: np.ndarray) -> tuple[np.ndarray, StickyClasses]:
         """Filtered log-posteriors (n, K) of samples, and the chain after them.

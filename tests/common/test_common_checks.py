@@ -78,14 +78,17 @@ VARIANTS = [
     (TipAdapter, {"validation": own_prototypes, "search_steps": (5, 3)}),
     (OnlineAnchoredMixture, {"support": own_prototypes, "first_samples": 4}),
     (OnlineAnchoredMixture, {"staleness": 0.0}),
-    (OnlineAnchoredMixture, {"staleness": 0.5, "relief": 0.0}),
-    (OnlineAnchoredMixture, {"balance": (1.0, 1.0), "calm": 1.0, "spread_samples": 0.0}),
+    (OnlineAnchoredMixture, {"staleness": 0.5, "order": "none", "half_life": 20.0}),
+    (OnlineAnchoredMixture, {"occurring": (1.0, 1.0), "varying": (1.0, 1.0), "calm": 1.0, "spread_samples": 0.0}),
     (StickyFilter.of(OnlineADAPT), {}),
     (StickyFilter.of(OnlineADAPT), {"batch_size": 4, "lag": 2}),
     (StickyFilter.of(ECALP), {}),
     (TransductiveAnchoredMixture, {"support": own_prototypes, "first_samples": 4}),
     (TransductiveAnchoredMixture, {"rounds": 1}),
-    (TransductiveAnchoredMixture, {"chunk_size": 7, "balance": (1.0, 1.0), "spread_samples": 0.0}),
+    (
+        TransductiveAnchoredMixture,
+        {"chunk_size": 7, "occurring": (1.0, 1.0), "varying": (1.0, 1.0), "spread_samples": 0.0},
+    ),
 ]
 """Parameters that use other code than the defaults of their class."""
 

@@ -10,14 +10,14 @@ from typing import Any, ClassVar, NamedTuple, SupportsIndex
 import numpy as np
 
 from zeroshift import serialization
-from zeroshift.arrays import Array, Backend, Rows, as_floats, check_matrix, is_double, to_numpy
+from zeroshift.arrays import Array, Backend, Rows, to_numpy
 from zeroshift.features.checks import blocks
-from zeroshift.interrupts import Watch
 from zeroshift.method import Method
 from zeroshift.mixture.temperature import N_TEMPERATURES, confidence_curve, temperature_for
-from zeroshift.parameters import Number, parameter, state
+from zeroshift.ordered import OrderedBlock, OrderedMethod
+from zeroshift.parameters import state
 from zeroshift.state_checks import check_range
-from zeroshift.sticky import LateAnswers, StickyClasses, cool, smooth
+from zeroshift.sticky import BALANCE, LateAnswers, StickyClasses, cool
 from zeroshift.zero_shot import posterior
 
 __all__ = ["SUFFIX", "StickyFilter"]
@@ -45,13 +45,7 @@ Blocks = Iterator[tuple[slice, Array]]
 """Slices of the rows, and the scores or answers for each."""
 
 
-def _late_merged(mine: LateAnswers, theirs: LateAnswers) -> LateAnswers:
-    if mine.due or theirs.due:
-        raise ValueError(f"{mine.due + theirs.due} late answers are still due. Fix: call finish() of both first.")
-    return mine
-
-
-class StickyFilter(Method):
+class StickyFilter(OrderedMethod):
     """A method whose answers use the order of its samples: the class of a sample is often that of the sample before.
 
     `StickyFilter(method)` copies an online method, with what it has learned, and filters its answers; the method itself
@@ -79,20 +73,11 @@ class StickyFilter(Method):
     (array([0.69, 0.98]), array([0.9 , 0.98]))
     """
 
-    lag: int = parameter(
-        Number(low=0, integer=True),
-        "Samples that come before `adapt_late` answers; `adapt` always answers at once.",
-        default=0,
-    )
-
     _chain: StickyClasses = state(
         lambda self: StickyClasses(self.n_classes),
         saved_as="sticky_order",
         merge=StickyClasses.merged,
         check=lambda self, chain: chain.check(self._n_seen),
-    )
-    _late: LateAnswers = state(
-        lambda self: LateAnswers(self.n_classes, self.lag), saved_as="sticky_late", merge=_late_merged
     )
     _confidences: np.ndarray = state(
         lambda self: np.zeros(1 + N_TEMPERATURES),
@@ -120,12 +105,14 @@ class StickyFilter(Method):
         if not isinstance(method, Method):
             super().__init__(*arguments, **parameters)
             return
+        if len(arguments) > 1:
+            raise TypeError(f"StickyFilter takes one method; got {len(arguments)} arguments. Fix: lag=...")
         own = method.get_params()
         for name in parameters:
             if name in own:
                 raise TypeError(f"{name} is a parameter of the method that is filtered. Fix: give it to that method.")
         arrays, values, n_seen = method._turns.run(False, _learned, method)
-        super().__init__(*arguments[1:], **own, **parameters)
+        super().__init__(**own, **parameters)
         own_arrays, own_values = self._state()
         self._n_seen = n_seen
         with Backend.of(self.prototypes).computing():
@@ -222,75 +209,23 @@ class StickyFilter(Method):
         def filtered(rows: Rows) -> Blocks:
             self._check_none_due("adapt")
             for block, step in self._steps(run, rows):
-                answers = cool(step.filtered, step.stay)
+                answers = cool(step.block.filtered, step.block.stay)
                 yield block, backend.asarray(np.exp(answers) if probabilities else answers, backend.xp.float64)
 
         return super()._collect(rows, given, filtered, learn, False)
 
-    def adapt_late(self, features: Array) -> Array:
-        """Learn from `features` and return the answers that are final now, (m, K): those of samples with `lag` samples
-        after them, in order. The others come with later calls, or with `finish`; m may be 0.
-        """
-        matrix = self._checked(features)
+    def _ordered_blocks(self, rows: Rows, *, late: bool) -> Iterator[tuple[OrderedBlock, np.ndarray]]:
+        for _, step in self._steps(self._adapt_scores, rows, late=late):
+            yield step.block, step.late
 
-        def run() -> np.ndarray:
-            steps = self._steps(self._adapt_scores, self._rows(matrix), late=True)
-            return np.concatenate([step.late for _, step in steps])
+    def _final(self, log_posteriors: np.ndarray, stay: np.ndarray) -> np.ndarray:
+        return np.exp(cool(log_posteriors, stay))
 
-        return self._learn_and_answer(run, matrix)
+    def _present_chain(self) -> StickyClasses:
+        return self._chain
 
-    def finish(self) -> Array:
-        """The answers that `adapt_late` still owes, (m, K), in the library of the prototypes. The stream may go on."""
-
-        def run() -> np.ndarray:
-            answers, none_due = self._late.finish()
-            answers = np.exp(cool(answers, self._late.stay))
-            with self._learning(0):
-                self._late = none_due
-            return answers
-
-        return self._learn_and_answer(run, self.prototypes)
-
-    def smooth(self, features: Array) -> Array:
-        """Learn from a recording, features (N, d) in order, and answer every sample from all of them: (N, K).
-
-        One probability of staying, that at the end of the recording, is used for all samples.
-        """
-        matrix = self._checked(features)
-
-        def run() -> np.ndarray:
-            self._check_none_due("smooth")
-            start, steps = self._chain, self._steps(self._adapt_scores, self._rows(matrix))
-            evidence = np.concatenate([step.evidence for _, step in steps])
-            stay = np.full(len(evidence), self._chain.stay)
-            balanced, start = start.balance(evidence, stay, whole=True)
-            filtered, _ = start.filter(balanced, stay)
-            return np.exp(cool(smooth(filtered, balanced, stay), stay))
-
-        return self._learn_and_answer(run, matrix)
-
-    def _checked(self, features: Array) -> Array:
-        features = as_floats("features", features)
-        matrix = features[None, :] if len(features.shape) == 1 else features
-        return check_matrix("features", matrix, columns=self.dimension, classes=self.n_classes)
-
-    def _learn_and_answer(self, run: Callable[[], np.ndarray], given: Array) -> Array:
-        """What `run` returns, in a call that learns, in the library, device and precision of `given`."""
-
-        def collect() -> Array:
-            self._check_usable()
-            caller = Backend.of(given)
-            with Backend.of(self.prototypes).computing(), Watch():
-                return caller.asarray(run(), caller.xp.float64 if is_double(given) else caller.xp.float32)
-
-        return self._turns.run(True, collect)
-
-    def _check_none_due(self, call: str) -> None:
-        if self._late.due:
-            raise RuntimeError(
-                f"{self._late.due} answers of adapt_late are still due, and {call} answers at once. "
-                "Fix: call finish() first, or continue with adapt_late."
-            )
+    def _rebalanced(self, start: StickyClasses, evidence: np.ndarray, stay: np.ndarray) -> np.ndarray:
+        return start.balance(evidence, BALANCE * stay, whole=True)[0]
 
     def _steps(self, run: Callable[[Any], Blocks], rows: Rows, *, late: bool = False) -> Iterator[tuple[slice, _Step]]:
         """Let the method learn from the rows, block by block, and filter what it answers.
@@ -336,16 +271,14 @@ class StickyFilter(Method):
             exponents, sums = _tempering(log_p, y, sums)
             evidence = exponents[:, None] * log_p
             stay, chain = chain.observe(y)
-            balanced, chain = chain.balance(evidence, stay)
+            balanced, chain = chain.balance(evidence, BALANCE * stay)
             filtered, chain = chain.filter(balanced, stay)
             final = filtered[:0]
             if late:
-                late_stay = np.concatenate([still_due.stay, stay])
                 final, still_due = still_due.add(filtered, balanced, stay)
-                final = np.exp(cool(final, late_stay[: len(final)]))
-            parts.append((evidence, filtered, stay, final))
+            parts.append((evidence, balanced, filtered, stay, final))
         one = parts[0] if len(parts) == 1 else [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
-        return _Step(one[0], one[1], one[2], one[3], chain, still_due, sums)
+        return _Step(OrderedBlock(*one[:4]), one[4], chain, still_due, sums)
 
 
 def _tempering(log_p: np.ndarray, y: np.ndarray, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -361,13 +294,11 @@ def _tempering(log_p: np.ndarray, y: np.ndarray, sums: np.ndarray) -> tuple[np.n
 
 
 class _Step(NamedTuple):
-    """A block of samples: what is known of their classes, and the state of the filter after them."""
+    """A block of samples, and the state of the filter after it."""
 
-    evidence: np.ndarray
-    filtered: np.ndarray
-    stay: np.ndarray
+    block: OrderedBlock
     late: np.ndarray
-    """Probabilities of the samples whose late answers are final now."""
+    """Log-posteriors of the samples whose late answers are final now."""
     chain: StickyClasses
     still_due: LateAnswers
     confidences: np.ndarray

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
 
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, Rows, as_floats, check_matrix, checked_labelled, is_double
 from zeroshift.method import ViewMethod
-from zeroshift.mixture.statistics import Mixture, MixtureConstants, estimate
+from zeroshift.mixture.statistics import Mixture, MixtureConstants, estimate, normalize_scores
 from zeroshift.mixture.sums import Sums
 from zeroshift.parameters import Number, Pair, array_parameter, parameter
 from zeroshift.views import AveragedRows
@@ -22,6 +24,7 @@ class AnchoredMixture(ViewMethod):
     at text prototypes moved to the images, and they are trusted only as far as the samples seen allow."""
 
     state_size = "K d + d^2"
+    takes: ClassVar[tuple[str, ...]] = ("views", "second")
 
     logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
     anchor_count: float = parameter(
@@ -64,11 +67,17 @@ class AnchoredMixture(ViewMethod):
         "Samples, including labelled ones, before which the answer is the zero-shot posterior.",
         default=8,
     )
-    balance: tuple[float, float] = parameter(
+    occurring: tuple[float, float] = parameter(
         Pair(Number(low=0, high=1), Number(low=0, high=1), ("least", "enough")),
-        "Effective share of the classes that occur: below the first value the mixture is fully cautious, above the "
-        "second not at all.",
-        default=(0.4, 0.8),
+        "Effective share of the classes that occur: above the second value, all classes are taken to occur; below the "
+        "first one, `varying` alone decides.",
+        default=(0.7, 0.85),
+    )
+    varying: tuple[float, float] = parameter(
+        Pair(Number(low=0, high=1), Number(low=0, high=1), ("least", "enough")),
+        "Effective share of the classes whose zero-shot probability varies between samples: below the first value few "
+        "classes occur, above the second all do.",
+        default=(0.4, 0.57),
     )
     calm: float = parameter(
         Number(low=0, high=1),
@@ -85,7 +94,7 @@ class AnchoredMixture(ViewMethod):
     )
 
     def _validate(self) -> None:
-        for name in ("spread_range", "balance"):
+        for name in ("spread_range", "occurring", "varying"):
             low, high = getattr(self, name)
             if low > high:
                 raise ValueError(
@@ -113,29 +122,120 @@ class AnchoredMixture(ViewMethod):
     def _current_sums(self) -> Sums:
         """The sums that the statistics in use are estimated from."""
 
+    @property
+    def _order(self) -> float:
+        """How much of an order the samples have, from 0 to 1."""
+        return 0.0
+
     def _all_sums(self) -> Sums:
         """The sums over every sample adapted to, without the labelled ones."""
         return self._current_sums()
 
-    def _zero_sums(self) -> Sums:
-        return Sums.zeros(Backend.of(self.prototypes), self.n_classes, self.dimension)
+    def _zero_sums(self, second: int = 0) -> Sums:
+        return Sums.zeros(Backend.of(self.prototypes), self.n_classes, self.dimension, second)
 
     def _with_labelled(self, sums: Sums) -> Sums:
         return sums if self._labelled_sums is None else sums + self._labelled_sums
 
     def _estimate(self, sums: Sums) -> Mixture | None:
         """The classes that follow from the sums; None while there are too few samples."""
-        return estimate(self._with_labelled(sums), self._wide_prototypes, self._constants)
+        return estimate(sums, self._labelled_sums, self._wide_prototypes, self._order, self._constants)
 
     def _log_posterior(self, features: Array) -> Array:
         return log_posterior(features, self._wide_prototypes, self.logit_scale)
 
     def _predict_scores(self, features: Array) -> Array:
-        log_y = self._log_posterior(features)
+        x, second = self._parts(features)
+        log_y = self._log_posterior(x)
         if self._mixture is None:
             return log_y
-        answer = self._mixture.posteriors(log_y, self._mixture.distances(features)).answer
-        return self._mixture.temperature * answer
+        scores = self._mixture.log_likelihoods(self._mixture.distances(x, second))
+        scores += log_y
+        return self._mixture.temperature * normalize_scores(scores).logs
+
+    # A second encoder: its features are columns after those of the first.
+
+    def adapt(self, features: Array, *, second: Array | None = None) -> Array:
+        """Learn from `features` and predict them, in the order `scored` says: (N, K) for (N, d), (K,) for (d,).
+
+        `second` (N, e) may hold features of the same images from another encoder, of unit length, which needs no text.
+        Give it with every call or with none. It counts as far as it agrees with the first encoder, so that a poor one
+        does little harm; see the attribute `second_weight`.
+
+        If the call is interrupted or fails, the state is as before the call or after a whole number of samples. If an
+        exception is raised while the state is being changed, the object refuses calls until `reset` or `load`.
+        """
+        if second is None:
+            return super().adapt(features)
+        return self._answer_both(features, second, learn=True, probabilities=True)
+
+    def adapt_scores(self, features: Array, *, second: Array | None = None) -> Array:
+        """Like `adapt`, but return the raw scores before they are normalised to probabilities."""
+        if second is None:
+            return super().adapt_scores(features)
+        return self._answer_both(features, second, learn=True, probabilities=False)
+
+    def predict(self, features: Array, *, second: Array | None = None) -> Array:
+        """Probabilities with what has been learned so far. Nothing is learned and no state changes.
+
+        Without `second`, the first encoder's features decide, also after a stream that had both.
+        """
+        if second is None:
+            return super().predict(features)
+        return self._answer_both(features, second, learn=False, probabilities=True)
+
+    def predict_scores(self, features: Array, *, second: Array | None = None) -> Array:
+        """Like `predict`, but return the raw scores."""
+        if second is None:
+            return super().predict_scores(features)
+        return self._answer_both(features, second, learn=False, probabilities=False)
+
+    def _answer_both(self, features: Array, second: Array, *, learn: bool, probabilities: bool) -> Array:
+        rows, matrix, single = self._both_rows(features, second)
+        run: Callable[[Any], Iterator[tuple[slice, Array]]] = self._adapt_scores if learn else self._predict_blocks
+        answer = self._collect(rows, matrix, run, learn, probabilities)
+        return answer[0] if single else answer
+
+    def _both_rows(self, features: Array, second: Array) -> tuple[Rows, Array, bool]:
+        """Checked features of both encoders side by side, the first encoder's as a matrix, and if it is one sample."""
+        features, second = as_floats("features", features), as_floats("second", second)
+        single = len(features.shape) == 1
+        if len(second.shape) != len(features.shape):
+            raise ValueError(
+                f"second has {len(second.shape)} dimension(s), but features has {len(features.shape)}. "
+                "Fix: one row of each encoder for every image."
+            )
+        matrix, other = (features[None, :], second[None, :]) if single else (features, second)
+        check_matrix("features", matrix, columns=self.dimension, classes=self.n_classes)
+        check_matrix("second", other)
+        if other.shape[0] != matrix.shape[0]:
+            raise ValueError(
+                f"second has {other.shape[0]} rows, but features has {matrix.shape[0]}: one row for each image, in the "
+                "same order. Fix: features of the same images from both encoders."
+            )
+        return BothRows(self._rows(matrix), self._rows(other)), matrix, single
+
+    def _parts(self, x: Array) -> tuple[Array, Array | None]:
+        """The columns of the first encoder, and those of the second."""
+        if x.shape[1] == self.dimension:
+            return x, None
+        return x[:, : self.dimension], x[:, self.dimension :]
+
+    def _check_second(self, columns: int, learned: int) -> None:
+        """A stream has the second encoder's features for all samples or for none. `learned` is its dimension so far."""
+        given = columns - self.dimension
+        if not self._n_seen or given == learned:
+            return
+        if not given:
+            raise ValueError(
+                f"second is missing: the {self._n_seen} samples before had features of a second encoder. "
+                "Fix: second=..., or reset() to begin without it."
+            )
+        before = f"had {learned} columns" if learned else "was not given"
+        raise ValueError(
+            f"second has {given} columns, but for the {self._n_seen} samples before it {before}. "
+            "Fix: the same encoder for the whole stream, or reset() to begin again."
+        )
 
     def reject_scores(self, features: Array) -> Array:
         """How little each sample resembles any class, (N,) for (N, d), one number for (d,): the higher, the more likely
@@ -185,13 +285,15 @@ class AnchoredMixture(ViewMethod):
     def means(self) -> Array:
         """Class means (K, d), float64: the text prototypes until the mixture has enough samples."""
         backend = Backend.of(self.prototypes)
-        return backend.copy(self._wide_prototypes if self._mixture is None else self._mixture.means)
+        return backend.copy(self._wide_prototypes if self._mixture is None else self._mixture.gaussians.means)
 
     @property
     def precision(self) -> Array:
         """Inverse covariance (d, d), float64; zero until the mixture has enough samples."""
         backend = Backend.of(self.prototypes)
-        return backend.zeros((self.dimension,) * 2) if self._mixture is None else backend.copy(self._mixture.precision)
+        if self._mixture is None:
+            return backend.zeros((self.dimension,) * 2)
+        return backend.copy(self._mixture.gaussians.precision)
 
     @property
     def reliability(self) -> float:
@@ -204,9 +306,40 @@ class AnchoredMixture(ViewMethod):
         return 0.0 if self._mixture is None else self._mixture.stream.combined
 
     @property
+    def few_classes(self) -> float:
+        """How sure it is that only few of the classes occur: from 0 (all do) to 1."""
+        return 0.0 if self._mixture is None else self._mixture.stream.few_classes
+
+    @property
+    def second_weight(self) -> float:
+        """Weight of a second encoder: 0 without one or if it agrees with the first by chance only, at most 1."""
+        return 0.0 if self._mixture is None else self._mixture.second_weight
+
+    @property
     def temperature(self) -> float:
         """The exponent that all answers are raised to, so that their confidence matches the reference posterior's."""
         return 1.0 if self._mixture is None else self._mixture.temperature
+
+
+class BothRows(Rows):
+    """Rows of two encoders side by side."""
+
+    def __init__(self, first: Rows, second: Rows) -> None:
+        self._first, self._second = first, second
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    def __getitem__(self, rows: slice) -> Array:
+        first = self._first[rows]
+        return Backend.of(first).xp.concat([first, self._second[rows]], axis=1)
+
+    def take(self, rows: Array) -> Array:
+        first = self._first.take(rows)
+        return Backend.of(first).xp.concat([first, self._second.take(rows)], axis=1)
+
+    def blocks(self, size: int, *, reuse: bool = False) -> Iterator[tuple[slice, Array]]:
+        return super().blocks(size)  # a new array every time, so there is no memory to reuse
 
 
 def negative_log_evidence(log_evidence: Array) -> Array:
@@ -228,8 +361,9 @@ def relative_log_evidence(mixture: Mixture, features: Array, center: Array) -> A
     classes with few samples look near.
     """
     xp = Backend.of(features).xp
-    center_direction = mixture.precision @ center
+    gaussians = mixture.gaussians
+    center_direction = gaussians.precision @ center
     # (x - m)^T P (x - m) minus the same for the center: x^T P x cancels.
-    difference = mixture.lengths - xp.sum(center_direction * center)
-    difference = difference - 2.0 * (features @ (mixture.directions - center_direction).T)
+    difference = gaussians.lengths - xp.sum(center_direction * center)
+    difference = difference - 2.0 * (features @ (gaussians.directions - center_direction).T)
     return (-0.5 * mixture.constants.weight * mixture.constants.calm * mixture.reliability) * difference

@@ -5,27 +5,45 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from zeroshift.arrays import Array, Backend, Rows
+import numpy as np
+
+from zeroshift.arrays import Array, Backend, Rows, to_numpy
 from zeroshift.mixture.base import AnchoredMixture
 from zeroshift.mixture.statistics import normalize_scores
 from zeroshift.mixture.sums import Sums
 from zeroshift.mixture.temperature import N_TEMPERATURES
-from zeroshift.parameters import Number, parameter, state
-from zeroshift.zero_shot import logits
+from zeroshift.ordered import OrderedBlock, OrderedMethod
+from zeroshift.parameters import Choice, Number, Optional, parameter, state
+from zeroshift.sticky import StickyClasses
+from zeroshift.zero_shot import log_softmax, logits
 
 __all__ = ["OnlineAnchoredMixture"]
 
 MAX_PENDING = 256
 """Largest number of samples counted together, which bounds the memory for pending samples."""
 
+TRUST = 0.95
+"""Answers are filtered with this share of the estimated probability of staying: neighbours share errors."""
+
+SMALLEST_STAY = 1e-3
+"""A smaller probability of staying counts as zero: then no recursion over the samples is needed."""
+
+FULL_ORDER = 0.5
+"""Probability of staying from which a stream counts as fully ordered."""
+
 
 class Pending(NamedTuple):
     """Memory for samples that were predicted but are not in the sums yet, one row per sample."""
 
     features: Array
+    """Of both encoders, if there is a second one."""
     posteriors: Array
     soft_labels: Array
     confidences: Array
+    first_posteriors: Array
+    """From the first encoder alone; no columns without a second encoder."""
+    second_posteriors: Array
+    """From the second encoder's Gaussians alone; zero while there are none."""
 
     def first(self, rows: int) -> Pending:
         return Pending(*(array[:rows] for array in self))
@@ -34,22 +52,31 @@ class Pending(NamedTuple):
 class StreamSums:
     """Everything learned from a stream: sums up to the last update of the statistics, and the samples since."""
 
-    def __init__(self, sums: Sums, pending: Pending) -> None:
+    def __init__(self, sums: Sums, rows: int, half_life: float | None) -> None:
         self.sums = sums
-        self.last: Array | None = None
-        """Zero-shot posterior (K,) of the last sample in the sums; None if the next sample does not follow it."""
-        self.pending = pending
+        self.n_counted = 0
+        """Samples in the sums."""
+        self.half_life = half_life
+        self.rows = rows
+        self.pending = self._empty_pending()
         self.n_pending = 0
 
-    @property
-    def n_counted(self) -> int:
-        """Samples in the sums."""
-        return round(float(self.sums.watched[0]))
+    def _empty_pending(self) -> Pending:
+        backend = Backend.of(self.sums.counts)
+        (classes, d), e = self.sums.weighted.shape, self.sums.second_dimension
+        both = classes if e else 0
+        widths = (d + e, classes, classes, 1 + N_TEMPERATURES, both, both)
+        return Pending(*(backend.zeros((self.rows, width)) for width in widths))
 
-    def add(self, features: Array, posteriors: Array, soft_labels: Array, confidences: Array | float) -> None:
+    def begin(self, sums: Sums) -> None:
+        """Start with other empty sums, for a second encoder."""
+        self.sums = sums
+        self.pending = self._empty_pending()
+
+    def add(self, block: Pending) -> None:
         """Keep samples for the next update."""
-        rows = slice(self.n_pending, self.n_pending + features.shape[0])
-        for array, new in zip(self.pending, (features, posteriors, soft_labels, confidences), strict=True):
+        rows = slice(self.n_pending, self.n_pending + block.features.shape[0])
+        for array, new in zip(self.pending, block, strict=True):
             array[rows] = new
         self.n_pending = rows.stop
 
@@ -57,43 +84,54 @@ class StreamSums:
         """The sums including pending samples."""
         if not self.n_pending:
             return self.sums
-        x, y, soft_labels, confidences = self.pending.first(self.n_pending)
-        sums = self.sums.add_samples(x, soft_labels).add_posteriors(y, self.last, in_order=True)
-        return sums.add_confidences(confidences)
+        x, y, soft_labels, confidences, first, second = self.pending.first(self.n_pending)
+        sums = self.sums
+        if self.half_life is not None:
+            sums = sums.faded(0.5 ** (self.n_pending / self.half_life))
+        d = sums.total.shape[0]
+        other = x[:, d:] if sums.second_dimension else None
+        sums = sums.add_samples(x[:, :d], soft_labels, other).add_posteriors(y, other).add_confidences(confidences)
+        judged = other is not None and bool(Backend.of(y).xp.any(second > 0))
+        return sums.add_agreement(first, second) if judged else sums
 
     def count_pending(self) -> None:
         """Move the pending samples into the sums."""
         if self.n_pending:
-            last = Backend.of(self.pending.posteriors).copy(self.pending.posteriors[self.n_pending - 1])
-            self.sums, self.last, self.n_pending = self.all_sums(), last, 0
+            self.sums, self.n_counted, self.n_pending = self.all_sums(), self.n_counted + self.n_pending, 0
 
     def merged(self, other: StreamSums) -> StreamSums:
-        """The sums of both streams. The next sample follows neither stream's last one."""
-        empty = Pending(*(array * 0.0 for array in self.pending))
-        return StreamSums(self.all_sums() + other.all_sums(), empty)
+        """The sums of both streams."""
+        both = StreamSums(self.all_sums() + other.all_sums(), self.rows, self.half_life)
+        both.n_counted = self.n_counted + self.n_pending + other.n_counted + other.n_pending
+        return both
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        last = self.sums.posteriors * 0.0 if self.last is None else self.last
         pending = self.pending.first(self.n_pending)._asdict()
         arrays = {f"pending_{name}": array for name, array in pending.items()}
-        return {**self.sums.arrays(), "before": last, **arrays}, {"has_before": self.last is not None}
+        return {**self.sums.arrays(), **arrays}, {"n_counted": self.n_counted}
 
-    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        self.sums = self.sums.restore(arrays, values)
-        self.last = arrays["before"] if values["has_before"] else None
-        self.n_pending = int(arrays["pending_features"].shape[0])
-        if self.n_pending > self.pending.features.shape[0]:
-            raise ValueError(f"pending_features has {self.n_pending} rows, more than are ever kept")
-        for name, array in self.pending.first(self.n_pending)._asdict().items():
+    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> StreamSums:
+        restored = StreamSums(self.sums.restore(arrays, values), self.rows, self.half_life)
+        if type(values["n_counted"]) is not int or values["n_counted"] < 0:
+            raise ValueError(f"n_counted is {values['n_counted']!r}; it must be a number of samples")
+        restored.n_counted = values["n_counted"]
+        restored.n_pending = int(arrays["pending_features"].shape[0])
+        if restored.n_pending > self.rows:
+            raise ValueError(f"pending_features has {restored.n_pending} rows, more than are ever kept")
+        for name, array in restored.pending.first(restored.n_pending)._asdict().items():
             saved = arrays[f"pending_{name}"]
             if tuple(saved.shape) != tuple(array.shape):
                 raise ValueError(f"pending_{name} has shape {tuple(saved.shape)}, not {tuple(array.shape)}")
             array[:] = saved
+        return restored
 
 
-class OnlineAnchoredMixture(AnchoredMixture):
+class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
     """Predicts each sample from all before it, then counts it by its soft label: a Gaussian mixture with means anchored
     at the text and one shrunk covariance, which is trusted as far as the samples seen allow.
+
+    The class of a sample often is that of the sample before: the probability of that is estimated without labels, and
+    answers use it. In random order it is zero. `adapt_late` and `smooth` also use the samples after each one.
 
     Examples
     --------
@@ -114,18 +152,36 @@ class OnlineAnchoredMixture(AnchoredMixture):
     name = "anchored_mixture_online"
     protocol = "online"
     scored = "before"
+    state_size = "K d + d^2"
     complexity = "O(K d + d^2) per sample; an update of the statistics O(K d^2 + d^3), after 1/32 of the samples seen"
 
-    correlation: float = parameter(
-        Number(low=0, above=True),
-        "Correlation between neighbouring posteriors at which half of `relief` applies.",
-        default=0.06,
+    order: str = parameter(
+        Choice(("auto", "none")),
+        '"auto" estimates from the zero-shot posteriors whether neighbouring samples share their class, and uses it; '
+        '"none" treats every stream as if it were in random order.',
+        default="auto",
     )
-    relief: float = parameter(
+    ordered_weight: float = parameter(
         Number(low=0, high=1),
-        "Share of the Gaussians left out of the answers when neighbours are fully alike, as in a stream sorted by "
-        "class: 1 answers zero-shot there, 0 ignores the order.",
-        default=1.0,
+        "Share of its weight that the Gaussian log-likelihood has in an ordered stream, where neighbours repeat its "
+        "errors.",
+        default=0.2,
+    )
+    relative_samples: float = parameter(
+        Number(low=0, above=True),
+        "In an ordered stream, samples of a class at which its own distance and the typical one count the same.",
+        default=32.0,
+    )
+    balance: float = parameter(
+        Number(low=0, high=1),
+        "In an ordered stream, zero-shot posteriors are divided by this power of their mean over the stream: classes "
+        "that zero-shot favours throughout would otherwise win more and more as neighbours add up.",
+        default=0.75,
+    )
+    half_life: float | None = parameter(
+        Optional(Number(low=16)),
+        "Number of samples after which a sample counts half, for domains that change; None never forgets.",
+        default=None,
     )
     staleness: float = parameter(
         Number(low=0, high=1),
@@ -136,14 +192,19 @@ class OnlineAnchoredMixture(AnchoredMixture):
         default=0.03125,
     )
 
-    _stream: StreamSums = state(
-        lambda self: StreamSums(self._zero_sums(), self._empty_pending()), saved_as="", merge=StreamSums.merged
-    )
+    few_classes_weight, proportions = 1.0, 0.0  # a stream may bring other classes later, so none is made improbable
 
-    def _empty_pending(self) -> Pending:
-        backend, rows = Backend.of(self.prototypes), MAX_PENDING if self.staleness else 1
-        widths = (self.dimension, self.n_classes, self.n_classes, 1 + N_TEMPERATURES)
-        return Pending(*(backend.zeros((rows, width)) for width in widths))
+    _stream: StreamSums = state(
+        lambda self: StreamSums(self._zero_sums(), MAX_PENDING if self.staleness else 1, self.half_life),
+        saved_as="",
+        merge=StreamSums.merged,
+    )
+    _chain: StickyClasses = state(
+        lambda self: StickyClasses(self.n_classes, trust=TRUST),
+        saved_as="sticky_order",
+        merge=StickyClasses.merged,
+        check=lambda self, chain: chain.check(self._n_seen if self.order == "auto" else 0),
+    )
 
     def _current_sums(self) -> Sums:
         return self._stream.sums
@@ -151,46 +212,165 @@ class OnlineAnchoredMixture(AnchoredMixture):
     def _all_sums(self) -> Sums:
         return self._stream.all_sums()
 
-    def _update_interval(self, n: int) -> int:
-        """Samples from one update of the statistics, after `n` samples, to the next.
+    @property
+    def _order(self) -> float:
+        return float(_order_of(np.array(self._chain.stay)))
 
-        Fewer samples than classes say too little to be worth an update each, so `n` counts as at least K.
+    @property
+    def stay(self) -> float:
+        """The estimated probability that the next sample has the class of the one before, as the filter uses it."""
+        stay = self._chain.stay
+        return stay if stay >= SMALLEST_STAY else 0.0
+
+    def _update_interval(self) -> int:
+        """Samples from the last update of the statistics to the next.
+
+        Fewer samples than classes say too little to be worth an update each, so they count as at least K. Samples that
+        are forgotten do not count.
         """
+        n = self._stream.n_counted if self.half_life is None else int(self._stream.sums.n_samples)
         return max(1, min(int(self.staleness * max(n, self.n_classes)), MAX_PENDING))
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
+        self._check_none_due("adapt")
+        for block, scores, _, _ in self._adapt_blocks(rows, late=False, ordered=False):
+            yield block, scores
+
+    def _ordered_blocks(self, rows: Rows, *, late: bool) -> Iterator[tuple[OrderedBlock, np.ndarray]]:
+        for _, _, block, final in self._adapt_blocks(rows, late=late, ordered=True):
+            yield block, final
+
+    def _adapt_blocks(
+        self, rows: Rows, *, late: bool, ordered: bool
+    ) -> Iterator[tuple[slice, Array, OrderedBlock, np.ndarray]]:
         start = 0
         while start < len(rows):
-            left = self._update_interval(self._stream.n_counted) - self._stream.n_pending
+            left = self._update_interval() - self._stream.n_pending
             stop = min(len(rows), start + left)
-            yield slice(start, stop), self._adapt_block(rows[start:stop])
+            yield slice(start, stop), *self._adapt_block(rows[start:stop], late=late, ordered=ordered)
             start = stop
 
-    def _adapt_block(self, x: Array) -> Array:
+    def _adapt_block(self, both: Array, *, late: bool, ordered: bool) -> tuple[Array, OrderedBlock, np.ndarray]:
         """Predict the samples with the present statistics, which contain none of them; then count them."""
+        self._check_second(both.shape[1], self._stream.sums.second_dimension)
         mixture = self._mixture
+        x, second = self._parts(both)
         log_y, y = normalize_scores(logits(x, self._wide_prototypes, self.logit_scale))
-        scores, soft_labels, confidences = log_y, y, 0.0
-        if mixture is not None:
-            distances = mixture.distances(x)
-            predicted = mixture.posteriors(log_y, distances)
-            soft_labels = predicted.posteriors
-            soft_labels *= mixture.reliability
-            soft_labels += (1.0 - mixture.reliability) * y
-            confidences = mixture.confidences(log_y, distances, predicted.answer)
-            scores = mixture.temperature * predicted.answer
+        distances = None if mixture is None else mixture.distances(x, second)
+        log_likelihoods = None if mixture is None or distances is None else mixture.log_likelihoods(distances)
+        filtered = _Filtered.of(
+            self._chain, log_y, y, log_likelihoods, auto=self.order == "auto", balance=self.balance, ordered=ordered
+        )
+        answer, posteriors = filtered.answer, filtered.posteriors
+        scores, soft_labels, confidences = answer, posteriors, 0.0
+        first: Array | float = 0.0
+        alone: Array | float = 0.0
+        if mixture is not None and distances is not None:
+            share = 1.0 - (1.0 - mixture.reliability) * (1.0 - 0.5 * mixture.stream.order)
+            soft_labels = share * posteriors + (1.0 - share) * y
+            confidences = mixture.confidences(filtered.log_prior, distances, answer)
+            scores = mixture.temperature * answer
+            if distances.second is not None:
+                first, alone = mixture.single_posteriors(log_y, distances)
+        final, still_due = np.zeros((0, self.n_classes)), self._late
+        if late:
+            block = filtered.block
+            final, still_due = self._late.add(block.filtered, block.balanced, block.stay)
         with self._learning(x.shape[0]):
-            self._stream.add(x, y, soft_labels, confidences)
-            if self._stream.n_pending >= self._update_interval(self._stream.n_counted):
+            if self._stream.sums.second_dimension != both.shape[1] - self.dimension:
+                self._stream.begin(self._zero_sums(both.shape[1] - self.dimension))
+            self._stream.add(Pending(both, y, soft_labels, confidences, first, alone))
+            self._chain, self._late = filtered.chain, still_due
+            if self._stream.n_pending >= self._update_interval():
                 self._stream.count_pending()
                 self._derive()
-        return scores
+        return scores, filtered.block, final
+
+    def _predict_scores(self, features: Array) -> Array:
+        scores = super()._predict_scores(features)
+        order = self._order
+        if not order or self._mixture is None:
+            return scores
+        # The same without the sample before: what zero-shot favours throughout is divided out.
+        backend = Backend.of(features)
+        means = self._chain.evidence / self._chain.evidence.sum()
+        return scores - self._mixture.temperature * self.balance * order * backend.asarray(
+            np.log(means), backend.xp.float64
+        )
 
     def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
         return self._adapt_scores(self._averaged(images))
 
+    def _present_chain(self) -> StickyClasses:
+        return self._chain
+
+    def _final(self, log_posteriors: np.ndarray, stay: np.ndarray) -> np.ndarray:
+        return np.exp(log_softmax(self.temperature * log_posteriors))
+
+    def _rebalanced(self, start: StickyClasses, evidence: np.ndarray, stay: np.ndarray) -> np.ndarray:
+        means = self._chain.evidence / self._chain.evidence.sum()
+        return evidence - (self.balance * _order_of(stay))[:, None] * np.log(means)
+
     def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
         super()._restore(arrays, values)
         counted, pending = self._stream.n_counted, self._stream.n_pending
-        if counted + pending != self.n_seen or pending > self._update_interval(counted):
+        if counted + pending != self.n_seen or pending > self._update_interval():
             raise ValueError(f"{counted} samples in the sums and {pending} pending do not make n_seen = {self.n_seen}")
+
+
+class _Filtered(NamedTuple):
+    """A block of samples whose posteriors use the samples before them."""
+
+    answer: Array
+    """(n, K) log-posteriors."""
+    posteriors: Array
+    log_prior: Array
+    """(n, K) log-posteriors without the Gaussians, up to a constant per row."""
+    chain: StickyClasses
+    """After the block."""
+    block: OrderedBlock
+
+    @classmethod
+    def of(
+        cls,
+        chain: StickyClasses,
+        log_y: Array,
+        y: Array,
+        log_likelihoods: Array | None,
+        *,
+        auto: bool,
+        balance: float,
+        ordered: bool,
+    ) -> _Filtered:
+        """From zero-shot posteriors and what the Gaussians say; without `auto` as if in random order. The block is
+        filled only if it is needed, with `ordered`."""
+        backend = Backend.of(log_y)
+        n = log_y.shape[0]
+        stay = np.zeros(n)
+        if auto:
+            stay, chain = chain.observe(to_numpy(y))
+            stay = np.where(stay < SMALLEST_STAY, 0.0, stay)
+        if not stay.any() and not ordered:
+            if auto:
+                chain = chain.count_evidence(to_numpy(y))
+            scores = backend.copy(log_y) if log_likelihoods is None else log_y + log_likelihoods
+            answer, posteriors = normalize_scores(scores)
+            if auto:
+                chain = chain.with_answer(to_numpy(posteriors[-1]))
+            empty = np.zeros((0, log_y.shape[1]))
+            return cls(answer, posteriors, log_y, chain, OrderedBlock(empty, empty, empty, stay))
+        host = to_numpy(log_y)
+        balanced, chain = chain.balance(host, balance * _order_of(stay))
+        evidence = host
+        if log_likelihoods is not None:
+            likelihoods = to_numpy(log_likelihoods)
+            evidence, balanced = evidence + likelihoods, balanced + likelihoods
+        filtered, chain = chain.filter(balanced, stay)
+        answer = backend.asarray(filtered, backend.xp.float64)
+        log_prior = answer if log_likelihoods is None else answer - log_likelihoods
+        return cls(answer, backend.xp.exp(answer), log_prior, chain, OrderedBlock(evidence, balanced, filtered, stay))
+
+
+def _order_of(stay: np.ndarray) -> np.ndarray:
+    """How much of an order there is, from 0 to 1, given the filter's probability of staying."""
+    return np.where(stay < SMALLEST_STAY, 0.0, np.minimum(1.0, stay / (TRUST * FULL_ORDER)))

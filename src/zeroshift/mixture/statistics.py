@@ -14,17 +14,18 @@ from zeroshift.mixture.temperature import confidence_curve, temperature_for
 from zeroshift.zero_shot import TIE
 
 __all__ = [
+    "Distances",
+    "Gaussians",
     "LogAndPosterior",
     "Mixture",
     "MixtureConstants",
     "MixtureHead",
-    "Posteriors",
     "StreamDiagnostics",
-    "class_share",
     "estimate",
-    "neighbour_correlation",
+    "few_classes",
     "normalize_scores",
-    "stream_diagnostics",
+    "occurring_share",
+    "varying_share",
 ]
 
 
@@ -64,71 +65,80 @@ class StreamDiagnostics(NamedTuple):
     """
 
     order: float
-    """Neighbours are alike, as in a stream sorted by class."""
-    balance: float
+    """The class of a sample tends to be that of the sample before."""
+    few_classes: float
     """Few of the classes occur."""
 
     @property
     def combined(self) -> float:
         """1 if either is 1, 0 if both are 0."""
-        return 1.0 - (1.0 - self.order) * (1.0 - self.balance)
-
-
-def stream_diagnostics(
-    posteriors: np.ndarray, watched: np.ndarray, *, correlation: float, balance: tuple[float, float]
-) -> StreamDiagnostics:
-    """How little the stream looks like samples drawn at random from all classes.
-
-    Parameters
-    ----------
-    posteriors, watched : sums, see `Sums`.
-    correlation : correlation of neighbours at which `order` is one half.
-    balance : effective share of the classes that occur: `balance` is 0 above the second value, 1 below the first.
-    """
-    if watched[0] < 2:
-        return StreamDiagnostics(0.0, 0.0)
-    r = neighbour_correlation(posteriors, watched)
-    share = class_share(len(posteriors), _class_collision(posteriors, watched))
-    least, enough = balance
-    missing = float(np.clip((enough - share) / (enough - least), 0.0, 1.0)) if enough > least else float(share < least)
-    return StreamDiagnostics(r * r / (r * r + correlation**2), missing)
-
-
-def _class_collision(posteriors: np.ndarray, watched: np.ndarray) -> float:
-    """Mean of y_i.y_j over pairs of different samples: the probability that two random samples share their class."""
-    n, squares = watched[0], watched[1]
-    return max(float(posteriors @ posteriors - squares) / (n * (n - 1)), 0.0)
-
-
-def class_share(classes: int, collision: float) -> float:
-    """Effective share of the classes that occur: one over the probability that two samples share a class, over K.
-
-    >>> class_share(4, 0.5)  # two of four classes, equally often
-    0.5
-    """
-    return min(1.0, 1.0 / (classes * max(collision, 1.0 / classes)))
+        return 1.0 - (1.0 - self.order) * (1.0 - self.few_classes)
 
 
 SMALLEST_VARIANCE = 1e-10
-"""A variance of the posteriors below this counts as this: the sums resolve about 1e-16 of it."""
+"""A variance of the posteriors below this counts as zero: the sums resolve about 1e-16 of their squares."""
 
 
-def neighbour_correlation(posteriors: np.ndarray, watched: np.ndarray) -> float:
-    """Correlation of neighbouring posteriors: 0 if neighbours are like random pairs, 1 if they are equal.
+def few_classes(
+    posteriors: np.ndarray, squares: np.ndarray, *, occurring: tuple[float, float], varying: tuple[float, float]
+) -> float:
+    """Whether only few of the classes occur, from 0 to 1: only if both shares of the classes say so.
 
-    >>> round(neighbour_correlation(np.array([3.0, 3.0]), np.array([6.0, 6.0, 5.0, 4.0])), 6)
-    0.666667
+    A zero-shot classifier that favours some classes makes few classes seem to occur. Whether a class's probability
+    varies from sample to sample does not depend on how high it is on average.
+
+    Parameters
+    ----------
+    posteriors, squares : sums, see `Sums`.
+    occurring, varying : 1 below the first value of the share, 0 above the second.
     """
-    n, squares, pairs, products = watched
-    if pairs == 0:
+    if float(posteriors.sum()) < 2:
         return 0.0
-    random_pairs, itself = _class_collision(posteriors, watched), squares / n
-    return float(np.clip((products / pairs - random_pairs) / max(itself - random_pairs, SMALLEST_VARIANCE), 0.0, 1.0))
+    return min(
+        _ramp(occurring_share(posteriors, squares), occurring), _ramp(varying_share(posteriors, squares), varying)
+    )
+
+
+def occurring_share(posteriors: np.ndarray, squares: np.ndarray) -> float:
+    """Effective share of the classes that occur: one over the probability that two samples share a class, over K.
+
+    >>> occurring_share(np.array([5.0, 5.0, 0.0, 0.0]), np.array([5.0, 5.0, 0.0, 0.0])).__round__(3)
+    0.562
+    """
+    n, classes = float(posteriors.sum()), len(posteriors)
+    same = float(posteriors @ posteriors - squares.sum()) / (n * (n - 1.0))  # over pairs of different samples
+    return min(1.0, 1.0 / (classes * max(same, 1.0 / classes)))
+
+
+def varying_share(posteriors: np.ndarray, squares: np.ndarray) -> float:
+    """Effective share of the classes whose posterior varies between samples: (sum v_k)^2 / (K sum v_k^2).
+
+    n samples of K classes show fewer classes than there are; the factor 1 + K/n makes up for it.
+
+    >>> varying_share(np.array([500.0, 500.0, 0.0, 0.0]), np.array([500.0, 500.0, 0.0, 0.0])).__round__(3)
+    0.502
+    """
+    n, classes = float(posteriors.sum()), len(posteriors)
+    variances = np.maximum(squares / n - (posteriors / n) ** 2, 0.0)
+    total = float(variances.sum())
+    if total < SMALLEST_VARIANCE:
+        return 0.0
+    return min(1.0, (1.0 + classes / n) * total**2 / (classes * float(variances @ variances)))
+
+
+def _ramp(share: float, limits: tuple[float, float]) -> float:
+    """1 below the first limit, 0 above the second, linear between."""
+    low, high = limits
+    return float(np.clip((high - share) / (high - low), 0.0, 1.0)) if high > low else float(share < low)
 
 
 ROUNDING = 1e-12
 """A variance below this share of the samples' mean squared length is rounding noise of a subtraction, whose matrix need
 not be positive definite. It counts as zero."""
+
+
+PROPORTION_PRIOR = 0.1
+"""Fictitious samples of each class in the proportions of the classes."""
 
 
 @dataclass(frozen=True)
@@ -144,28 +154,82 @@ class MixtureConstants:
     reliability_samples: float
     weight: float
     first_samples: int
-    correlation: float
-    balance: tuple[float, float]
-    relief: float
+    occurring: tuple[float, float]
+    varying: tuple[float, float]
+    few_classes_weight: float
+    proportions: float
+    ordered_weight: float
+    relative_samples: float
     calm: float
 
 
 @dataclass(frozen=True)
-class Mixture:
-    """Gaussian classes with one shared precision, and the weight they have."""
+class Gaussians:
+    """One Gaussian per class in the features of one encoder, with a shared precision, and the mean of all samples."""
 
     means: Array
     """(K, d)"""
     precision: Array
     """(d, d)"""
-    mean_counts: Array
-    """(K,) number of samples each mean is estimated from, including the anchor."""
-    widening: Array
-    """(K,) factor on the distances because the means are uncertain."""
     directions: Array
     """(K, d) means times precision"""
     lengths: Array
     """(K,) each mean's squared length in the precision"""
+    center: Array
+    """(d,) mean of all samples."""
+    typical_difference: float
+    """Mean over the samples of the distance to their own class minus that to the mean of all samples."""
+
+    def distances(self, features: Array, factors: Array, backgrounds: Array | None) -> Array:
+        """(n, K) squared Mahalanobis distances, times `factors` (K,).
+
+        With `backgrounds` (K,), that share of the distance that is typical of a sample's own class is added: the
+        distance to the mean of all samples plus `typical_difference`.
+        """
+        xp = Backend.of(features).xp
+        squared_lengths = self.squared_lengths(features)
+        distances = features @ self.directions.T
+        distances *= -2.0
+        distances += squared_lengths[:, None]
+        distances += self.lengths
+        xp.clip(distances, 0.0, None, out=distances)
+        distances *= factors
+        if backgrounds is not None:
+            direction = self.precision @ self.center
+            typical = squared_lengths - 2.0 * (features @ direction)
+            typical += xp.sum(direction * self.center) + self.typical_difference
+            distances += xp.clip(typical, 0.0, None)[:, None] * backgrounds
+        return distances
+
+    def squared_lengths(self, features: Array) -> Array:
+        """(n,) each sample's squared length in the precision."""
+        return Backend.of(features).xp.linalg.vecdot(features @ self.precision, features)
+
+
+class Distances(NamedTuple):
+    """Distances (n, K) in the features of the first encoder, and of the second one if there is one."""
+
+    first: Array
+    second: Array | None
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Gaussian classes, and the weight they have."""
+
+    gaussians: Gaussians
+    second: Gaussians | None
+    """In the features of a second encoder."""
+    second_weight: float
+    """Weight of the second encoder's distances: how far it agrees with the first."""
+    mean_counts: Array
+    """(K,) number of samples each mean is estimated from, including the anchor."""
+    factors: Array
+    """(K,) factor on the distances."""
+    backgrounds: Array | None
+    """(K,) share of the typical distance; None without order."""
+    class_offsets: Array | None
+    """(K,) added to the log-posteriors: the proportions of the classes, where few occur; None if all do."""
     reliability: float
     stream: StreamDiagnostics
     anchor: float
@@ -173,120 +237,172 @@ class Mixture:
     temperature: float
     constants: MixtureConstants
 
-    def distances(self, features: Array) -> Array:
-        """(n, K) squared Mahalanobis distances, widened."""
-        xp = Backend.of(features).xp
-        distances = features @ self.directions.T
-        distances *= -2.0
-        distances += self._squared_lengths(features)[:, None]
-        distances += self.lengths
-        xp.clip(distances, 0.0, None, out=distances)
-        distances *= self.widening
-        return distances
-
-    def _squared_lengths(self, features: Array) -> Array:
-        """(n,) each sample's squared length in the precision."""
-        return Backend.of(features).xp.linalg.vecdot(features @ self.precision, features)
+    def distances(self, features: Array, second: Array | None = None) -> Distances:
+        """Distances (n, K) to the classes."""
+        first = self.gaussians.distances(features, self.factors, self.backgrounds)
+        if second is None or self.second is None:
+            return Distances(first, None)
+        return Distances(first, self.second.distances(second, self.factors, self.backgrounds))
 
     @property
-    def _distance_weight(self) -> float:
+    def distance_weight(self) -> float:
         """Factor on the distances in a log-posterior."""
+        order, few = self.stream
+        ordered = 1.0 - order * (1.0 - self.constants.ordered_weight)
+        return self._full_weight * ordered * (1.0 - few * (1.0 - self.constants.few_classes_weight))
+
+    @property
+    def _full_weight(self) -> float:
         return 0.5 * self.constants.weight * self.reliability
 
-    def posteriors(self, log_y: Array, distances: Array) -> Posteriors:
-        """Posteriors to learn from and to answer with, from zero-shot log-posteriors and distances (n, K)."""
-        answer, posteriors = normalize_scores(_subtract_distances(log_y, self._distance_weight, distances))
-        relief = self.constants.relief * self.stream.order
-        if relief:
-            answer = normalize_scores(
-                _subtract_distances(log_y, self._distance_weight * (1.0 - relief), distances)
-            ).logs
-        return Posteriors(posteriors, answer)
+    def log_likelihoods(self, distances: Distances) -> Array:
+        """(n, K) what the Gaussians say about each sample, with the proportions of the classes."""
+        scores = distances.first * -self.distance_weight
+        if distances.second is not None:
+            scores -= (self.distance_weight * self.second_weight) * distances.second
+        if self.class_offsets is not None:
+            scores += self.class_offsets
+        return scores
 
     def linear_head(self, prototypes: Array, logit_scale: float) -> MixtureHead:
-        """The posteriors to learn from with one matrix product instead of two."""
-        distance_weights = self._distance_weight * self.widening
-        vectors = self.directions * (2.0 * distance_weights)[:, None]
+        """The posteriors with one matrix product instead of two, without order and second encoder."""
+        distance_weights = self.distance_weight * self.factors
+        vectors = self.gaussians.directions * (2.0 * distance_weights)[:, None]
         vectors += logit_scale * prototypes
-        return MixtureHead(self, vectors, distance_weights)
+        offsets = -self.gaussians.lengths * distance_weights
+        if self.class_offsets is not None:
+            offsets += self.class_offsets
+        return MixtureHead(self.gaussians, vectors, distance_weights, offsets)
 
-    def confidences(self, log_y: Array, distances: Array, answer: Array) -> Array:
+    def confidences(self, log_prior: Array, distances: Distances, answer: Array) -> Array:
         """(n, 1 + N_TEMPERATURES): the reference posterior's probability of each answer's label, and the confidence of
-        the answers at each temperature. See `temperature.py`."""
-        xp = Backend.of(log_y).xp
-        reference = self._reference_probability(log_y, distances, answer)
+        the answers at each temperature. See `temperature.py`. `log_prior` (n, K) is the log-posterior without the
+        Gaussians."""
+        xp = Backend.of(log_prior).xp
+        reference = self._reference_probability(log_prior, distances, answer)
         return xp.concat([reference[:, None], confidence_curve(answer)], axis=1)
 
-    def _reference_probability(self, log_y: Array, distances: Array, answer: Array) -> Array:
+    def _reference_probability(self, log_prior: Array, distances: Distances, answer: Array) -> Array:
         """(n,) probability of each answer's label in the posterior whose likelihood is weighted by `calm`."""
-        xp = Backend.of(log_y).xp
-        reference = normalize_scores(
-            _subtract_distances(log_y, self.constants.calm * self._distance_weight, distances)
-        ).posteriors
+        xp = Backend.of(log_prior).xp
+        weight = self.constants.calm * self._full_weight
+        scores = distances.first * -weight
+        if distances.second is not None:
+            scores -= (weight * self.second_weight) * distances.second
+        if self.class_offsets is not None:
+            scores += self.class_offsets
+        scores += log_prior
+        reference = normalize_scores(scores).posteriors
         # Classes that tie for the largest score share it.
         tied = xp.astype(answer >= xp.max(answer, axis=1)[:, None] - TIE, xp.float64)
         return xp.linalg.vecdot(reference, tied) / xp.sum(tied, axis=1)
 
-    def leave_one_out(self, distances: Array, posteriors: Array) -> Array:
-        """Distances (n, K) to means without the samples' own contribution, which is their `posteriors` (n, K). The
-        given distances are overwritten."""
-        xp = Backend.of(distances).xp
+    def leave_one_out(self, distances: Distances, posteriors: Array) -> Distances:
+        """Distances to means without the samples' own contribution, which is their `posteriors` (n, K). The given
+        distances are overwritten."""
+        xp = Backend.of(posteriors).xp
         # A mean m of weight v that contains x with weight q is (v m - q x) / (v - q) without it.
         without = self.mean_counts - posteriors
         xp.clip(without, self.anchor, None, out=without)
         without /= self.mean_counts
-        distances /= without
-        distances /= without
+        for part in distances:
+            if part is not None:
+                part /= without
+                part /= without
         return distances
 
-
-@dataclass(frozen=True)
-class Posteriors:
-    """Posteriors (n, K) to learn from, and log-posteriors (n, K) to answer with."""
-
-    posteriors: Array
-    answer: Array
+    def single_posteriors(self, log_y: Array, distances: Distances) -> tuple[Array, Array]:
+        """Posteriors (n, K) from the first encoder alone, and from the second one's Gaussians alone."""
+        if distances.second is None:
+            raise ValueError("there is no second encoder")
+        first = normalize_scores(log_y - self._full_weight * distances.first).posteriors
+        return first, normalize_scores(-self._full_weight * distances.second).posteriors
 
 
 @dataclass(frozen=True)
 class MixtureHead:
     """Zero-shot logits and weighted distances of a mixture as one linear map of a sample and its squared length."""
 
-    mixture: Mixture
+    gaussians: Gaussians
     vectors: Array
     """(K, d)"""
     distance_weights: Array
     """(K,) factor on the distance to each class."""
+    offsets: Array
+    """(K,)"""
 
     def posteriors(self, features: Array) -> Array:
-        """(n, K), equal to `Mixture.posteriors`."""
+        """(n, K) posteriors of the mixture."""
         scores = features @ self.vectors.T
-        scores -= self.mixture._squared_lengths(features)[:, None] * self.distance_weights
-        scores -= self.mixture.lengths * self.distance_weights
+        scores -= self.gaussians.squared_lengths(features)[:, None] * self.distance_weights
+        scores += self.offsets
         return normalize_scores(scores).posteriors
 
 
-def _subtract_distances(log_y: Array, weight: float, distances: Array) -> Array:
-    """log y - weight * distances, in one new array."""
-    scores = distances * -weight
-    scores += log_y
-    return scores
+def estimate(
+    sums: Sums, labelled: Sums | None, prototypes: Array, order: float, constants: MixtureConstants
+) -> Mixture | None:
+    """The classes that follow from sums over a stream and over labelled samples; None while there are too few samples.
 
-
-def estimate(sums: Sums, prototypes: Array, constants: MixtureConstants) -> Mixture | None:
-    """The classes that follow from sums and prototypes (K, d) in float64; None while there are too few samples."""
+    `prototypes` (K, d) are in float64. `order` says how much of an order the stream has, from 0 to 1.
+    """
     backend = Backend.of(prototypes)
     xp = backend.xp
-    classes, d = prototypes.shape
+    stream_sums, sums = sums, sums if labelled is None else sums + labelled
     counts = sums.counts
-    n = round(float(xp.sum(counts)))  # soft counts of a sample add up to 1
+    n = round(float(xp.sum(counts)), 6)  # soft counts of a sample add up to 1
     if n < constants.first_samples:
         return None
-    posteriors, watched = to_numpy(sums.posteriors), to_numpy(sums.watched)
-    stream = stream_diagnostics(posteriors, watched, correlation=constants.correlation, balance=constants.balance)
+    few = few_classes(
+        to_numpy(sums.posteriors), to_numpy(sums.squares), occurring=constants.occurring, varying=constants.varying
+    )
+    stream = StreamDiagnostics(order, few)
     u = stream.combined
     anchor = constants.anchor_count + (constants.cautious_anchor_count - constants.anchor_count) * u
+    mean_counts = counts + anchor
+    anchors = _text_anchors(sums, prototypes, n, anchor, stream, constants)
+    gaussians = _gaussians(counts, n, anchor, anchors, sums.weighted, sums.scatter, sums.total, order, constants)
+    second, second_weight = None, 0.0
+    if stream_sums.second_dimension:
+        seen = float(xp.sum(stream_sums.counts))
+        if seen > 0:
+            second = _gaussians(
+                stream_sums.counts, seen, anchor, _second_anchors(stream_sums), stream_sums.second_weighted,
+                stream_sums.second_scatter, stream_sums.second_total, order, constants,
+            )  # fmt: skip
+            second_weight = _agreement(stream_sums)
+    widening = (1.0 - u) * mean_counts / (mean_counts + 1.0) + u
+    factors, backgrounds, offsets = widening, None, None
+    if order:
+        known = counts / (counts + constants.relative_samples)
+        factors = (1.0 - order) * widening + order * known
+        backgrounds = order * (1.0 - known)
+    if few and constants.proportions:
+        shares = (counts + PROPORTION_PRIOR) / (n + PROPORTION_PRIOR * counts.shape[0])
+        offsets = (constants.proportions * few) * xp.log(shares)
+    return Mixture(
+        gaussians=gaussians,
+        second=second,
+        second_weight=second_weight,
+        mean_counts=mean_counts,
+        factors=factors,
+        backgrounds=backgrounds,
+        class_offsets=offsets,
+        reliability=n / (n + constants.reliability_samples * counts.shape[0]),
+        stream=stream,
+        anchor=anchor,
+        temperature=temperature_for(to_numpy(sums.confidences)),
+        constants=constants,
+    )
 
+
+def _text_anchors(
+    sums: Sums, prototypes: Array, n: float, anchor: float, stream: StreamDiagnostics, constants: MixtureConstants
+) -> Array:
+    """(K, d) the prototypes moved to where the images are; if few classes occur in random order, partly left where they
+    are: a class that does not occur then lies far from every image."""
+    xp = Backend.of(prototypes).xp
+    counts, u = sums.counts, stream.combined
     positive_counts = xp.where(counts > 0, counts, xp.ones_like(counts))
     trust = counts / (counts + anchor)
     # Centers of image and text features: over all classes or, if few classes occur, over those that do.
@@ -294,48 +410,81 @@ def estimate(sums: Sums, prototypes: Array, constants: MixtureConstants) -> Mixt
     center = (1.0 - u) * sums.total / n + u * ((share / positive_counts) @ sums.weighted)
     text_center = (1.0 - u) * xp.mean(prototypes, axis=0) + u * (share @ prototypes)
     spread = 1.0
-    if n > constants.spread_samples * classes:
+    if n > constants.spread_samples * prototypes.shape[0]:
         text_spread = _spread(prototypes, text_center, trust)
         if text_spread > ZERO_TRACE:
             image_spread = _spread(sums.weighted / positive_counts[:, None], center, trust)
             spread = float(np.clip((image_spread / text_spread) ** 0.5, *constants.spread_range))
-    mean_counts = counts + anchor
-    # (weighted + anchor (center + spread (prototype - text center))) / mean_counts, in one array.
-    means = prototypes * (anchor * spread)
-    means += anchor * (center - spread * text_center)
-    means += sums.weighted
-    means /= mean_counts[:, None]
+    in_place = stream.few_classes * (1.0 - stream.order)
+    anchors = prototypes * ((1.0 - in_place) * spread + in_place)
+    anchors += (1.0 - in_place) * (center - spread * text_center)
+    return anchors
+
+
+def _second_anchors(sums: Sums) -> Array:
+    """(K, e) mean of the second encoder's features, weighted by the zero-shot posteriors of each class."""
+    xp = Backend.of(sums.counts).xp
+    weights = xp.where(sums.posteriors > 0, sums.posteriors, xp.ones_like(sums.posteriors))
+    return sums.second_anchors / weights[:, None]
+
+
+def _agreement(sums: Sums) -> float:
+    """How far the second encoder's classes agree with the first encoder's, beyond chance: from 0 to 1.
+
+    The covariance of the two posteriors over the samples, relative to the variance of the first.
+    """
+    n, products, squares = (float(number) for number in to_numpy(sums.agreement))
+    if n < 1:
+        return 0.0
+    chance = float(to_numpy(sums.first_posteriors) @ to_numpy(sums.second_posteriors)) / n**2
+    variance = squares / n - chance
+    return float(np.clip((products / n - chance) / variance, 0.0, 1.0)) if variance > SMALLEST_VARIANCE else 0.0
+
+
+def _gaussians(
+    counts: Array,
+    n: float,
+    anchor: float,
+    anchors: Array,
+    weighted: Array,
+    scatter: Array,
+    total: Array,
+    order: float,
+    constants: MixtureConstants,
+) -> Gaussians:
+    """Class means with their anchors, and one shrunk precision, from sums over n samples."""
+    xp = Backend.of(counts).xp
+    d = scatter.shape[0]
+    means = anchors * anchor
+    means += weighted
+    means /= (counts + anchor)[:, None]
 
     # scatter - weighted^T means - means^T weighted + means^T diag(counts) means, with one product.
     remainder = means * (-0.5 * counts)[:, None]
-    remainder += sums.weighted
+    remainder += weighted
     cross = means.T @ remainder
-    covariance = sums.scatter - cross
+    covariance = scatter - cross
     covariance -= cross.T
     covariance /= n
-    variance = float(xp.linalg.trace(covariance)) / d
-    if variance * d <= ROUNDING * float(xp.linalg.trace(sums.scatter)) / n:
-        precision = xp.zeros_like(covariance)
-    else:
-        shrinkage = constants.shrinkage + (1.0 - constants.shrinkage) * d / (d + constants.shrinkage_samples * n)
-        variance = max(variance, SMALLEST_TRACE / d)
-        covariance *= 1.0 - shrinkage
-        xp.reshape(covariance, (-1,))[:: d + 1] += shrinkage * variance
-        precision = _inverse(covariance)
+    trace = float(xp.linalg.trace(covariance))
+    center = total / n
+    if trace <= ROUNDING * float(xp.linalg.trace(scatter)) / n:
+        return Gaussians(means, xp.zeros_like(covariance), xp.zeros_like(means), xp.zeros_like(counts), center, 0.0)
+    shrinkage = constants.shrinkage + (1.0 - constants.shrinkage) * d / (d + constants.shrinkage_samples * n)
+    variance = max(trace, SMALLEST_TRACE) / d
+    covariance *= 1.0 - shrinkage
+    xp.reshape(covariance, (-1,))[:: d + 1] += shrinkage * variance
+    precision = _inverse(covariance)
     directions = means @ precision
-    return Mixture(
-        means=means,
-        precision=precision,
-        mean_counts=mean_counts,
-        widening=(1.0 - u) * mean_counts / (mean_counts + 1.0) + u,
-        directions=directions,
-        lengths=xp.linalg.vecdot(directions, means),
-        reliability=n / (n + constants.reliability_samples * classes),
-        stream=stream,
-        anchor=anchor,
-        temperature=temperature_for(to_numpy(sums.confidences)),
-        constants=constants,
-    )
+    difference = 0.0
+    if order:
+        # tr(P S) for the covariance S within classes, from tr(P ((1 - l) S + l v I)) = d, minus that of all samples.
+        own = trace / variance
+        if shrinkage < 1.0:
+            own = (d - shrinkage * variance * float(xp.linalg.trace(precision))) / (1.0 - shrinkage)
+        around_center = float(xp.sum(precision * scatter)) / n - float(xp.sum((precision @ center) * center))
+        difference = own - around_center
+    return Gaussians(means, precision, directions, xp.linalg.vecdot(directions, means), center, difference)
 
 
 def _spread(vectors: Array, center: Array, trust: Array) -> float:

@@ -14,10 +14,21 @@ from zeroshift.state_checks import check_range
 
 __all__ = ["Sums"]
 
+NOT_NEGATIVE = ("counts", "posteriors", "squares", "confidences", "agreement", "first_posteriors", "second_posteriors")
+
+FROM_LABELS = (
+    *("counts", "weighted", "confidences", "second_weighted"),
+    *("agreement", "first_posteriors", "second_posteriors"),
+)
+"""Sums that follow from the labels of the samples, or from answers."""
+
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over samples x_i with soft labels q_i and zero-shot posteriors y_i; float64, and never changed in place."""
+    """Sums over samples x_i with soft labels q_i and zero-shot posteriors y_i; float64, and never changed in place.
+
+    v_i are the features of a second encoder, of dimension e. Without one, e = 0.
+    """
 
     counts: Array
     """(K,) sum of q_i."""
@@ -29,83 +40,139 @@ class Sums:
     """(d,) sum of x_i."""
     posteriors: Array
     """(K,) sum of y_i."""
-    watched: Array
-    """(4,) number of samples; sum of |y_i|^2; pairs of neighbours in the stream; sum of y_i.y_(i-1) over them."""
+    squares: Array
+    """(K,) sum of y_i^2, by class."""
     confidences: Array
     """(1 + N_TEMPERATURES,) sum of the reference posterior's probability of the labels given, and of the confidence of
     the answers at each temperature. See `temperature.py`."""
+    second_weighted: Array
+    """(K, e) sum of q_i v_i^T."""
+    second_anchors: Array
+    """(K, e) sum of y_i v_i^T."""
+    second_scatter: Array
+    """(e, e) sum of v_i v_i^T."""
+    second_total: Array
+    """(e,) sum of v_i."""
+    agreement: Array
+    """(3,) number of samples that both encoders judged; sum of p_i.r_i and of |p_i|^2, with p_i the posterior from the
+    first encoder alone and r_i that from the second one's Gaussians alone."""
+    first_posteriors: Array
+    """(K,) sum of p_i."""
+    second_posteriors: Array
+    """(K,) sum of r_i."""
 
     @classmethod
-    def zeros(cls, backend: Backend, classes: int, dimension: int) -> Sums:
+    def zeros(cls, backend: Backend, classes: int, dimension: int, second: int = 0) -> Sums:
         shapes = {
             "counts": (classes,),
             "weighted": (classes, dimension),
             "scatter": (dimension, dimension),
             "total": (dimension,),
             "posteriors": (classes,),
-            "watched": (4,),
+            "squares": (classes,),
             "confidences": (1 + N_TEMPERATURES,),
+            "second_weighted": (classes, second),
+            "second_anchors": (classes, second),
+            "second_scatter": (second, second),
+            "second_total": (second,),
+            "agreement": (3,),
+            "first_posteriors": (classes,),
+            "second_posteriors": (classes,),
         }
         return cls(**{name: backend.zeros(shape) for name, shape in shapes.items()})
 
     @classmethod
     def from_labelled(cls, features: Array, labels: np.ndarray, classes: int) -> Sums:
-        """Samples whose classes are known. They are not part of the stream and say nothing about its order."""
+        """Samples whose classes are known. They are not part of the stream."""
         backend, d = Backend.of(features), features.shape[1]
         q = backend.zeros((features.shape[0], classes))
         q[backend.index(np.arange(len(labels))), backend.index(labels)] = 1.0
         return cls.zeros(backend, classes, d).add_samples(features, q)
 
-    def add_samples(self, features: Array, soft_labels: Array) -> Sums:
+    @property
+    def n_samples(self) -> float:
+        """Samples of the stream; fewer than were added if old ones are forgotten."""
+        return float(Backend.of(self.posteriors).xp.sum(self.posteriors))
+
+    @property
+    def second_dimension(self) -> int:
+        return int(self.second_total.shape[0])
+
+    def add_samples(self, features: Array, soft_labels: Array, second: Array | None = None) -> Sums:
         """With these samples in the sums that the classes are estimated from."""
         xp = Backend.of(features).xp
-        return self.add_labels(features, soft_labels)._replace(
+        added = self.add_labels(features, soft_labels, second)._replace(
             scatter=self.scatter + features.T @ features,
             total=self.total + xp.sum(features, axis=0),
         )
+        if second is None:
+            return added
+        return added._replace(
+            second_scatter=self.second_scatter + second.T @ second,
+            second_total=self.second_total + xp.sum(second, axis=0),
+        )
 
-    def add_labels(self, features: Array, soft_labels: Array) -> Sums:
+    def add_labels(self, features: Array, soft_labels: Array, second: Array | None = None) -> Sums:
         """With soft labels of samples whose features are in the sums already."""
         xp = Backend.of(features).xp
-        return self._replace(
+        added = self._replace(
             counts=self.counts + xp.sum(soft_labels, axis=0),
             weighted=self.weighted + soft_labels.T @ features,
         )
+        if second is None:
+            return added
+        return added._replace(second_weighted=self.second_weighted + soft_labels.T @ second)
 
     def without_labels(self) -> Sums:
         """The sums that do not depend on the labels of the samples."""
-        zeros = Sums.zeros(Backend.of(self.counts), *self.weighted.shape)
-        return self._replace(counts=zeros.counts, weighted=zeros.weighted, confidences=zeros.confidences)
+        zeros = self._zeros(self.second_dimension)
+        return self._replace(**{name: getattr(zeros, name) for name in FROM_LABELS})
 
-    def add_posteriors(self, posteriors: Array, last: Array | None, *, in_order: bool) -> Sums:
-        """With zero-shot posteriors (n, K) of the stream; `last` (K,) is the one before the first of them. Without an
-        order there are no neighbours."""
-        backend = Backend.of(posteriors)
-        xp, n = backend.xp, posteriors.shape[0]
-        pairs, products = 0, backend.zeros(())
-        if in_order:
-            pairs = n - 1 + (last is not None)
-            products = xp.sum(posteriors[1:] * posteriors[:-1])
-            if last is not None:
-                products = products + xp.sum(last * posteriors[0])
-        added = backend.zeros((4,))
-        added[0], added[1], added[2], added[3] = n, xp.sum(posteriors * posteriors), pairs, products
-        return self._replace(
+    def add_posteriors(self, posteriors: Array, second: Array | None = None) -> Sums:
+        """With zero-shot posteriors (n, K) of the stream."""
+        xp = Backend.of(posteriors).xp
+        added = self._replace(
             posteriors=self.posteriors + xp.sum(posteriors, axis=0),
-            watched=self.watched + added,
+            squares=self.squares + xp.sum(posteriors * posteriors, axis=0),
         )
+        return added if second is None else added._replace(second_anchors=self.second_anchors + posteriors.T @ second)
 
     def add_confidences(self, confidences: Array) -> Sums:
         """With the rows (n, 1 + N_TEMPERATURES) of samples that were predicted."""
         xp = Backend.of(confidences).xp
         return self._replace(confidences=self.confidences + xp.sum(confidences, axis=0))
 
+    def add_agreement(self, first: Array, second: Array) -> Sums:
+        """With posteriors (n, K) of the same samples from the first encoder and from the second one's Gaussians."""
+        backend = Backend.of(first)
+        xp, added = backend.xp, backend.zeros((3,))
+        added[0], added[1], added[2] = first.shape[0], xp.sum(first * second), xp.sum(first * first)
+        return self._replace(
+            agreement=self.agreement + added,
+            first_posteriors=self.first_posteriors + xp.sum(first, axis=0),
+            second_posteriors=self.second_posteriors + xp.sum(second, axis=0),
+        )
+
+    def faded(self, factor: float) -> Sums:
+        """The sums with every sample weighted by `factor`, as old ones are when samples are forgotten."""
+        return Sums(**{name: array * factor for name, array in self.arrays().items()})
+
     def __add__(self, other: Sums) -> Sums:
         backend = Backend.of(self.counts)
-        arrays = other.arrays().items()
+        mine, theirs = self, other
+        if not other.second_dimension:  # labelled samples, or a stream that has not begun
+            theirs = other._with_second(self.second_dimension)
+        elif not self.second_dimension:
+            mine = self._with_second(other.second_dimension)
+        arrays = theirs.arrays().items()
         return Sums(
-            **{name: getattr(self, name) + backend.asarray(array, backend.xp.float64) for name, array in arrays}
+            **{name: getattr(mine, name) + backend.asarray(array, backend.xp.float64) for name, array in arrays}
         )
+
+    def _with_second(self, dimension: int) -> Sums:
+        """The sums with zeros for a second encoder."""
+        zeros = self._zeros(dimension).arrays()
+        return self._replace(**{name: array for name, array in zeros.items() if name.startswith("second_")})
 
     def arrays(self) -> dict[str, Array]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
@@ -114,13 +181,19 @@ class Sums:
         return self.arrays(), {}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> Sums:
-        """New sums from saved arrays, which must have the shapes of these."""
-        for name, array in self.arrays().items():
+        """New sums from saved arrays, which must have the shapes of these; a second encoder may have any dimension."""
+        e = int(arrays["second_total"].shape[0]) if len(arrays["second_total"].shape) == 1 else 0
+        expected = self._zeros(e)
+        for name, array in expected.arrays().items():
             if tuple(arrays[name].shape) != tuple(array.shape):
                 raise ValueError(f"{name} has shape {tuple(arrays[name].shape)}, not {tuple(array.shape)}")
-        for name in ("counts", "posteriors", "watched", "confidences"):
+        for name in NOT_NEGATIVE:
             check_range(name, arrays[name], 0)
         return Sums(**{name: arrays[name] for name in self.arrays()})
+
+    def _zeros(self, second: int) -> Sums:
+        classes, dimension = self.weighted.shape
+        return Sums.zeros(Backend.of(self.counts), classes, dimension, second)
 
     def _replace(self, **arrays: Array) -> Sums:
         return Sums(**{**self.arrays(), **arrays})

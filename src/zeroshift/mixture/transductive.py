@@ -8,7 +8,7 @@ from functools import reduce
 from zeroshift.arrays import Array, Backend, Rows, check_matrix
 from zeroshift.interrupts import Watch
 from zeroshift.mixture.base import AnchoredMixture
-from zeroshift.mixture.statistics import Mixture
+from zeroshift.mixture.statistics import Mixture, normalize_scores
 from zeroshift.mixture.sums import Sums
 from zeroshift.parameters import Number, Optional, parameter, state
 from zeroshift.state_checks import check_range
@@ -67,13 +67,24 @@ class TransductiveAnchoredMixture(AnchoredMixture):
         reload=True,
     )
 
-    correlation, relief = 1.0, 0.0  # a set has no order, so only `balance` makes the mixture cautious
+    few_classes_weight: float = parameter(
+        Number(low=0, high=1),
+        "Share of its weight that the Gaussian log-likelihood has in a set with few of the classes.",
+        default=0.5,
+    )
+    proportions: float = parameter(
+        Number(low=0),
+        "Weight of the proportions of the classes in a set with few of them; none if all classes occur.",
+        default=1.0,
+    )
+
+    ordered_weight, relative_samples = 1.0, 1.0  # a set has no order
 
     _sums: Sums = state(
         lambda self: self._zero_sums(),
         saved_as="",
         merge="sum",
-        check=lambda self, sums: check_range("the number of samples in watched", sums.watched[0], *2 * [self.n_seen]),
+        check=lambda self, sums: check_range("the sum of posteriors", round(sums.n_samples, 3), *2 * [self.n_seen]),
     )
 
     def _current_sums(self) -> Sums:
@@ -94,21 +105,22 @@ class TransductiveAnchoredMixture(AnchoredMixture):
     def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
         return self._adapt_scores(self._averaged(images).materialize())
 
-    def survey(self, features: Array) -> TransductiveAnchoredMixture:
+    def survey(self, features: Array, *, second: Array | None = None) -> TransductiveAnchoredMixture:
         """One round over a part of a set: a method that has learned only these rows, with the present statistics.
 
         The surveys of all parts, merged, are the statistics of the next round; `adapt` does this `rounds` times,
         starting from a method that has learned nothing.
         """
-        features = check_matrix("features", features, columns=self.dimension, classes=self.n_classes)
-        return self._turns.run(False, self._survey, features)
+        if second is None:
+            rows = self._rows(check_matrix("features", features, columns=self.dimension, classes=self.n_classes))
+        else:
+            rows = self._both_rows(features, second)[0]
+        return self._turns.run(False, self._survey, rows)
 
-    def _survey(self, features: Array) -> TransductiveAnchoredMixture:
+    def _survey(self, rows: Rows) -> TransductiveAnchoredMixture:
         self._check_usable()
-        backend = Backend.of(self.prototypes)
-        rows = Rows(features, backend, backend.xp.float64)
         part = self.clone()
-        with backend.computing(), part._learning(len(rows)):
+        with Backend.of(self.prototypes).computing(), part._learning(len(rows)):
             part._sums = self._count(rows, self._mixture, last_round=True)
             part._derive()
         return part
@@ -138,38 +150,58 @@ class TransductiveAnchoredMixture(AnchoredMixture):
         """The sums over the rows, with the mixture's posteriors as labels, or zero-shot's if there is none yet."""
         xp = Backend.of(self.prototypes).xp
         sums = self._zero_sums()
-        for _, x in rows.blocks(self._chunk_rows, reuse=True):
+        for _, both in rows.blocks(self._chunk_rows, reuse=True):
+            x, second = self._parts(both)
+            if second is not None and not sums.second_dimension:
+                sums = self._zero_sums(second.shape[1])
             log_y = self._log_posterior(x)
             y = q = xp.exp(log_y)
             if mixture is not None:
-                q, confidences = self._soft_labels(x, log_y, mixture, with_confidences=last_round)
-                sums = sums if confidences is None else sums.add_confidences(confidences)
-            sums = sums.add_samples(x, q).add_posteriors(y, None, in_order=False)
+                q, sums = self._soft_labels(x, second, log_y, mixture, sums, with_confidences=last_round)
+            sums = sums.add_samples(x, q, second).add_posteriors(y, second)
         return sums
 
     def _count_again(self, rows: Rows, sums: Sums, mixture: Mixture, *, last_round: bool) -> Sums:
         """The sums over the rows with new labels; what does not depend on labels is kept from the earlier round."""
         sums = sums.without_labels()
-        head = mixture.linear_head(self._wide_prototypes, self.logit_scale)
-        for _, x in rows.blocks(self._chunk_rows, reuse=True):
-            if last_round:
-                q, confidences = self._soft_labels(x, self._log_posterior(x), mixture, with_confidences=True)
-                sums = sums.add_confidences(confidences)
-            else:
+        head = None
+        if not last_round and mixture.second is None:
+            head = mixture.linear_head(self._wide_prototypes, self.logit_scale)
+        for _, both in rows.blocks(self._chunk_rows, reuse=True):
+            x, second = self._parts(both)
+            if head is not None:
                 q = head.posteriors(x)
-            sums = sums.add_labels(x, q)
+            else:
+                q, sums = self._soft_labels(
+                    x, second, self._log_posterior(x), mixture, sums, with_confidences=last_round
+                )
+            sums = sums.add_labels(x, q, second)
         return sums
 
     def _soft_labels(
-        self, x: Array, log_y: Array, mixture: Mixture, *, with_confidences: bool
-    ) -> tuple[Array, Array | None]:
-        """Posteriors to count by and, in the last round, the confidences that set the temperature."""
-        distances = mixture.distances(x)
-        predicted = mixture.posteriors(log_y, distances)
-        if not with_confidences:
-            return predicted.posteriors, None
-        others = mixture.leave_one_out(distances, predicted.posteriors)
-        return predicted.posteriors, mixture.confidences(log_y, others, predicted.answer)
+        self,
+        x: Array,
+        second: Array | None,
+        log_y: Array,
+        mixture: Mixture,
+        sums: Sums,
+        *,
+        with_confidences: bool,
+    ) -> tuple[Array, Sums]:
+        """Posteriors to count by, and the sums with what the last round needs for the temperature and, with a second
+        encoder, every round for its weight."""
+        distances = mixture.distances(x, second)
+        scores = mixture.log_likelihoods(distances)
+        scores += log_y
+        answer, posteriors = normalize_scores(scores)
+        if not with_confidences and distances.second is None:
+            return posteriors, sums
+        others = mixture.leave_one_out(distances, posteriors)
+        if others.second is not None:
+            sums = sums.add_agreement(*mixture.single_posteriors(log_y, others))
+        if with_confidences:
+            sums = sums.add_confidences(mixture.confidences(log_y, others, answer))
+        return posteriors, sums
 
     @property
     def _chunk_rows(self) -> int:

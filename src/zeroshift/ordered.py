@@ -1,0 +1,145 @@
+"""Online methods that use the order of their samples: answers at once, late, or for a whole recording."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from zeroshift.arrays import Array, Backend, Rows, as_floats, check_matrix, is_double
+from zeroshift.interrupts import Watch
+from zeroshift.method import Method
+from zeroshift.parameters import Number, parameter, state
+from zeroshift.sticky import LateAnswers, StickyClasses, smooth
+
+__all__ = ["OrderedBlock", "OrderedMethod"]
+
+
+class OrderedBlock(NamedTuple):
+    """A block of samples: what is known of their classes, as logarithms (n, K), and what is final after them."""
+
+    evidence: np.ndarray
+    """What each sample says by itself, before it is balanced."""
+    balanced: np.ndarray
+    """What the filter is given."""
+    filtered: np.ndarray
+    """The filtered posteriors."""
+    stay: np.ndarray
+    """(n,) probability of having the class of the sample before."""
+
+
+def _late_merged(mine: LateAnswers, theirs: LateAnswers) -> LateAnswers:
+    if mine.due or theirs.due:
+        raise ValueError(f"{mine.due + theirs.due} late answers are still due. Fix: call finish() of both first.")
+    return mine
+
+
+class OrderedMethod(Method):
+    """An online method whose answers use the samples before each one and, if they may come later, those after it."""
+
+    lag: int = parameter(
+        Number(low=0, integer=True),
+        "Samples that come before `adapt_late` answers; `adapt` always answers at once.",
+        default=0,
+    )
+
+    _late: LateAnswers = state(
+        lambda self: LateAnswers(self.n_classes, self.lag), saved_as="sticky_late", merge=_late_merged
+    )
+
+    @property
+    @abstractmethod
+    def stay(self) -> float:
+        """The estimated probability that the next sample has the class of the one before, as the filter uses it."""
+
+    @abstractmethod
+    def _ordered_blocks(self, rows: Rows, *, late: bool) -> Iterator[tuple[OrderedBlock, np.ndarray]]:
+        """Learn from the rows; yield their blocks and the late log-posteriors that are final after each, which are
+        none unless `late`. The late answers are stored in the same section as what was learned."""
+
+    @abstractmethod
+    def _final(self, log_posteriors: np.ndarray, stay: np.ndarray) -> np.ndarray:
+        """Probabilities to answer with, from filtered or smoothed log-posteriors (n, K)."""
+
+    @abstractmethod
+    def _present_chain(self) -> StickyClasses:
+        """The chain after the samples learned so far."""
+
+    @abstractmethod
+    def _rebalanced(self, start: StickyClasses, evidence: np.ndarray, stay: np.ndarray) -> np.ndarray:
+        """The evidence of a recording, balanced with means over all of it; `start` is the chain before it."""
+
+    def adapt_late(self, features: Array) -> Array:
+        """Learn from `features` and return the answers that are final now, (m, K): those of samples with `lag` samples
+        after them, in order. The others come with later calls, or with `finish`; m may be 0.
+        """
+        matrix = self._checked_recording(features)
+
+        def run() -> np.ndarray:
+            waiting = self._late.stay
+            late, stays = [np.zeros((0, self.n_classes))], [waiting]
+            for block, final in self._ordered_blocks(self._rows(matrix), late=True):
+                late.append(final)
+                stays.append(block.stay)
+            answers = np.concatenate(late)
+            return self._final(answers, np.concatenate(stays)[: len(answers)])
+
+        return self._learn_and_answer(run, matrix)
+
+    def finish(self) -> Array:
+        """The answers that `adapt_late` still owes, (m, K), in the library of the prototypes. The stream may go on."""
+
+        def run() -> np.ndarray:
+            answers, none_due = self._late.finish()
+            answers = self._final(answers, self._late.stay)
+            with self._learning(0):
+                self._late = none_due
+            return answers
+
+        return self._learn_and_answer(run, self.prototypes)
+
+    def smooth(self, features: Array) -> Array:
+        """Learn from a recording, features (N, d) in order, and answer every sample from all of them: (N, K).
+
+        One probability of staying, that at the end of the recording, is used for all samples.
+        """
+        matrix = self._checked_recording(features)
+
+        def run() -> np.ndarray:
+            self._check_none_due("smooth")
+            start = self._present_chain()
+            blocks = [block for block, _ in self._ordered_blocks(self._rows(matrix), late=False)]
+            evidence = np.concatenate([np.zeros((0, self.n_classes)), *(block.evidence for block in blocks)])
+            stay = np.full(len(evidence), self.stay)
+            if len(stay) and not start.follows:
+                stay[0] = 0.0
+            balanced = self._rebalanced(start, evidence, stay)
+            filtered, _ = start.filter(balanced, stay)
+            return self._final(smooth(filtered, balanced, stay), stay)
+
+        return self._learn_and_answer(run, matrix)
+
+    def _checked_recording(self, features: Array) -> Array:
+        features = as_floats("features", features)
+        matrix = features[None, :] if len(features.shape) == 1 else features
+        return check_matrix("features", matrix, columns=self.dimension, classes=self.n_classes)
+
+    def _learn_and_answer(self, run: Callable[[], np.ndarray], given: Array) -> Array:
+        """What `run` returns, in a call that learns, in the library, device and precision of `given`."""
+
+        def collect() -> Array:
+            self._check_usable()
+            caller = Backend.of(given)
+            with Backend.of(self.prototypes).computing(), Watch():
+                return caller.asarray(run(), caller.xp.float64 if is_double(given) else caller.xp.float32)
+
+        return self._turns.run(True, collect)
+
+    def _check_none_due(self, call: str) -> None:
+        if self._late.due:
+            raise RuntimeError(
+                f"{self._late.due} answers of adapt_late are still due, and {call} answers at once. "
+                "Fix: call finish() first, or continue with adapt_late."
+            )
