@@ -282,3 +282,41 @@ def test_the_list_of_images_is_never_overwritten(classify, photos, tmp_path):
 def test_one_prompt_mode(classify, photos):
     done = classify(photos, "--classes", "cat,dog", "--prompts", "vanilla,ensemble")
     assert (done.exit_code, "classify takes one prompt mode; got 2" in done.stderr) == (2, True)
+
+
+# A second encoder.
+
+
+@pytest.mark.parametrize(
+    ("requested", "method"),
+    [(["--transductive"], TransductiveAnchoredMixture), (["--online"], OnlineAnchoredMixture)],
+)
+def test_a_second_encoder_is_used(classify, photos, tmp_path, model, vision_model, requested, method):
+    from zeroshift.encode import load_image_encoder
+
+    options = ["--classes", ",".join(CLASSES), "--second-encoder", vision_model, "--out", "p.npz", *requested]
+    done = classify(photos, *options, env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.stderr
+    assert "second encoder  tiny-dinov2, d = 32" in done.stdout
+    assert f"--second-encoder {vision_model}" in html.unescape((tmp_path / "p.html").read_text())
+    paths = sorted(photos.iterdir())
+    rows = encoded(model, paths).astype(np.float16)
+    second = load_image_encoder(vision_model, device="cpu").encode_images(paths).astype(np.float16)
+    prompts = [[template.replace("{}", name) for template in MODES["ensemble"].templates] for name in CLASSES]
+    made = method(prototypes(model, prompts).astype(np.float32), logit_scale=np.exp(3.3))
+    with np.load(tmp_path / "p.npz") as archive:
+        np.testing.assert_allclose(archive["probabilities"], made.adapt(rows, second=second), atol=1e-3)
+
+
+def test_a_second_encoder_needs_a_method_that_takes_it(classify, photos, vision_model):
+    done = classify(photos, "--classes", "cat,dog", "--second-encoder", vision_model, "--method", "adapt_online")
+    assert done.exit_code == 2
+    message = " ".join(done.stderr.split())
+    assert "--second-encoder: adapt_online takes no second encoder." in message
+    assert "or --method anchored_mixture_online or anchored_mixture_transductive." in message
+
+
+def test_a_second_encoder_and_a_stream_contradict_each_other(classify, photos, vision_model):
+    done = classify(photos, "--classes", "cat,dog", "--second-encoder", vision_model, "--stream")
+    assert done.exit_code == 2
+    assert "--second-encoder cannot be used with --stream" in " ".join(done.stderr.split())
