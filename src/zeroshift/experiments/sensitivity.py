@@ -79,8 +79,8 @@ CONSTANTS = (
     Constant("weight", (0.25, 0.5, 2.0, 4.0), LIKELIHOOD),
     # Not for whole sets, which have more samples or are too small to learn from.
     Constant("first_samples", (2, 4, 16, 32), ANSWERS, ONLINE),
-    Constant("occurring", (0.4, 0.55, 0.75, 0.8), CAUTION, end=0, end_name="least"),
-    Constant("occurring", (0.75, 0.8, 0.9, 1.0), CAUTION, end=1, end_name="enough"),
+    Constant("occurring", (0.1, 0.2, 0.6, 0.75), CAUTION, end=0, end_name="least"),
+    Constant("occurring", (0.45, 0.6, 0.9, 1.0), CAUTION, end=1, end_name="enough"),
     Constant("varying", (0.2, 0.3, 0.45, 0.5), CAUTION, end=0, end_name="least"),
     Constant("varying", (0.45, 0.5, 0.7, 0.8), CAUTION, end=1, end_name="enough"),
     # Nothing changes in random orders; benchmarks/ordered_streams.py is about the others.

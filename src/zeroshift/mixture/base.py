@@ -69,9 +69,9 @@ class AnchoredMixture(ViewMethod):
     )
     occurring: tuple[float, float] = parameter(
         Pair(Number(low=0, high=1), Number(low=0, high=1), ("least", "enough")),
-        "Effective share of the classes that occur: above the second value, all classes are taken to occur; below the "
-        "first one, `varying` alone decides.",
-        default=(0.7, 0.85),
+        "Effective share of the classes that occur: below the first value the mixture is fully cautious, above the "
+        "second not at all.",
+        default=(0.4, 0.8),
     )
     varying: tuple[float, float] = parameter(
         Pair(Number(low=0, high=1), Number(low=0, high=1), ("least", "enough")),

@@ -22,7 +22,7 @@ __all__ = [
     "MixtureHead",
     "StreamDiagnostics",
     "estimate",
-    "few_classes",
+    "imbalance_and_few_classes",
     "normalize_scores",
     "occurring_share",
     "varying_share",
@@ -66,26 +66,32 @@ class StreamDiagnostics(NamedTuple):
 
     order: float
     """The class of a sample tends to be that of the sample before."""
+    imbalance: float
+    """Some classes seem to occur much more often than others."""
     few_classes: float
     """Few of the classes occur."""
 
     @property
     def combined(self) -> float:
-        """1 if either is 1, 0 if both are 0."""
-        return 1.0 - (1.0 - self.order) * (1.0 - self.few_classes)
+        """1 if any is 1, 0 if all are 0."""
+        return 1.0 - (1.0 - self.order) * (1.0 - max(self.imbalance, self.few_classes))
 
 
 SMALLEST_VARIANCE = 1e-10
 """A variance of the posteriors below this counts as zero: the sums resolve about 1e-16 of their squares."""
 
 
-def few_classes(
+FEW_OCCURRING = (0.7, 0.85)
+"""Limits of the occurring share for `few_classes`. They only exclude streams in which most classes occur evenly."""
+
+
+def imbalance_and_few_classes(
     posteriors: np.ndarray, squares: np.ndarray, *, occurring: tuple[float, float], varying: tuple[float, float]
-) -> float:
-    """Whether only few of the classes occur, from 0 to 1: only if both shares of the classes say so.
+) -> tuple[float, float]:
+    """Whether classes seem to occur unequally often, and whether only few of them occur, each from 0 to 1.
 
     A zero-shot classifier that favours some classes makes few classes seem to occur. Whether a class's probability
-    varies from sample to sample does not depend on how high it is on average.
+    varies from sample to sample does not depend on how high it is on average; so few classes occur only if few vary.
 
     Parameters
     ----------
@@ -93,10 +99,10 @@ def few_classes(
     occurring, varying : 1 below the first value of the share, 0 above the second.
     """
     if float(posteriors.sum()) < 2:
-        return 0.0
-    return min(
-        _ramp(occurring_share(posteriors, squares), occurring), _ramp(varying_share(posteriors, squares), varying)
-    )
+        return 0.0, 0.0
+    share = occurring_share(posteriors, squares)
+    few = min(_ramp(share, FEW_OCCURRING), _ramp(varying_share(posteriors, squares), varying))
+    return _ramp(share, occurring), few
 
 
 def occurring_share(posteriors: np.ndarray, squares: np.ndarray) -> float:
@@ -136,6 +142,9 @@ ROUNDING = 1e-12
 """A variance below this share of the samples' mean squared length is rounding noise of a subtraction, whose matrix need
 not be positive definite. It counts as zero."""
 
+
+FEW_CALM = 0.25
+"""Further factor on the likelihood in the reference posterior, where few classes occur."""
 
 PROPORTION_PRIOR = 0.1
 """Fictitious samples of each class in the proportions of the classes."""
@@ -247,7 +256,7 @@ class Mixture:
     @property
     def distance_weight(self) -> float:
         """Factor on the distances in a log-posterior."""
-        order, few = self.stream
+        order, _, few = self.stream
         ordered = 1.0 - order * (1.0 - self.constants.ordered_weight)
         return self._full_weight * ordered * (1.0 - few * (1.0 - self.constants.few_classes_weight))
 
@@ -285,12 +294,11 @@ class Mixture:
     def _reference_probability(self, log_prior: Array, distances: Distances, answer: Array) -> Array:
         """(n,) probability of each answer's label in the posterior whose likelihood is weighted by `calm`."""
         xp = Backend.of(log_prior).xp
-        weight = self.constants.calm * self._full_weight
+        weight = self.constants.calm * self._full_weight * (1.0 - self.stream.few_classes * (1.0 - FEW_CALM))
         scores = distances.first * -weight
         if distances.second is not None:
             scores -= (weight * self.second_weight) * distances.second
-        if self.class_offsets is not None:
-            scores += self.class_offsets
+            scores /= 1.0 + self.second_weight
         scores += log_prior
         reference = normalize_scores(scores).posteriors
         # Classes that tie for the largest score share it.
@@ -353,10 +361,10 @@ def estimate(
     n = round(float(xp.sum(counts)), 6)  # soft counts of a sample add up to 1
     if n < constants.first_samples:
         return None
-    few = few_classes(
+    imbalance, few = imbalance_and_few_classes(
         to_numpy(sums.posteriors), to_numpy(sums.squares), occurring=constants.occurring, varying=constants.varying
     )
-    stream = StreamDiagnostics(order, few)
+    stream = StreamDiagnostics(order, imbalance, few)
     u = stream.combined
     anchor = constants.anchor_count + (constants.cautious_anchor_count - constants.anchor_count) * u
     mean_counts = counts + anchor
