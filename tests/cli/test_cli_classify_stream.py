@@ -17,7 +17,6 @@ from clips import LOSSLESS, write_clip
 from encode.numpy_encoder import age, noise
 from pet_images import prototypes, record
 from zeroshift import OnlineADAPT, ZeroShot, methods
-from zeroshift.cli._stream_options import DEFAULT_METHOD
 from zeroshift.data import video, video_frames
 from zeroshift.encode.prompts import MODES
 
@@ -111,7 +110,7 @@ def test_a_video(classify, clip, tmp_path):
     assert [row["time"] for row in rows] == [f"{0.5 * i:.3f}" for i in range(12)]
     assert [row["file"] for row in rows[:3]] == ["clip.mkv#t=0", "clip.mkv#t=0.5", "clip.mkv#t=1"]
     assert summary["n_samples"] == summary["computed"] == 12
-    assert (summary["source"], summary["method"]) == ("clip.mkv", DEFAULT_METHOD)
+    assert (summary["source"], summary["method"]) == ("clip.mkv", "anchored_mixture_online")
     assert (summary["lag"], summary["time_unit"]) == (None, "seconds")
     assert summary["segments_out"] == "predictions.segments.csv"
 
@@ -168,7 +167,7 @@ def test_labels_and_probabilities_are_those_of_the_python_interface(classify, cl
 def test_late_answers_are_those_of_the_python_interface(classify, clip, model, tmp_path, name, options, answer, shown):
     features = expected_features(model, clip, fps=5)
     scale = float(np.exp(3.3))
-    method = methods.create(name or DEFAULT_METHOD, class_texts(model), logit_scale=scale, lag=2)
+    method = methods.create(name or "anchored_mixture_online", class_texts(model), logit_scale=scale, lag=2)
     probabilities = np.array(answer(method, features))
     chosen = [] if name is None else ["--method", name]
     done = classify(clip, *NAMES, "--fps", 5, *chosen, *options, env={"COLUMNS": "160"})

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from zeroshift import OnlineAnchoredMixture
 from zeroshift.arrays import to_numpy
 from zeroshift.cli._inputs import load_images
 from zeroshift.cli._method_options import MethodOptions
@@ -29,7 +28,6 @@ from zeroshift.report.tables import ReportTable
 from zeroshift.report.timeline import Timeline
 
 __all__ = [
-    "DEFAULT_METHOD",
     "End",
     "Every",
     "Fps",
@@ -42,10 +40,6 @@ __all__ = [
 ]
 
 STREAM_PANEL = "Video and sequences of frames"
-
-# A class that uses the order of the samples by itself needs no filter around it.
-DEFAULT_METHOD = OnlineAnchoredMixture.name + ("" if hasattr(OnlineAnchoredMixture, "smooth") else "+filter")
-"""The method of `--stream`."""
 
 MOST_LAG = 1_000_000
 

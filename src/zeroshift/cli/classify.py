@@ -59,7 +59,12 @@ def classify(
     no_sheet: Annotated[bool, typer.Option("--no-sheet", help="Write no page.")] = False,
     method: Annotated[
         str | None,
-        typer.Option("--method", "-m", help="See `zeroshift methods`.", show_default="anchored_mixture_transductive"),
+        typer.Option(
+            "--method",
+            "-m",
+            help="See `zeroshift methods`.",
+            show_default="anchored_mixture_transductive; the online mixture with --stream",
+        ),
     ] = None,
     online: Online = False,
     transductive: Transductive = False,
@@ -97,8 +102,8 @@ def classify(
     streaming = StreamOptions.parse(
         stream, out, transductive=transductive, lag=lag, fps=fps, every=every, start=start, end=end
     )
-    requested = streams.DEFAULT_METHOD if stream and method is None else method
-    name = choose_method(requested, online=online, transductive=transductive)
+    is_online = online or (stream and method is None)
+    name = choose_method(method, online=is_online, transductive=transductive)
     chosen_method = MethodOptions.parse(name, settings or [])
     if streaming is not None:
         chosen_method = streaming.check_method(chosen_method)
