@@ -42,6 +42,7 @@ GROUPS = {
 BUNDLED = tuple(info.name for info in packs.list())
 ORDERS = 3
 STREAMS = {
+    "long tail": "long_tail",
     "random": "random",
     "class-sorted": "class_sorted",
     "bursts of about ten": "bursts",

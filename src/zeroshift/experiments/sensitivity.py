@@ -58,7 +58,7 @@ class Constant:
 
         >>> least = next(constant for constant in CONSTANTS if constant.label == "varying, least")
         >>> least.parameters("online", 0.2)
-        {'varying': (0.2, 0.57)}
+        {'varying': (0.2, 0.5)}
         """
         if self.end is None:
             return {self.name: value}
@@ -82,7 +82,7 @@ CONSTANTS = (
     Constant("occurring", (0.1, 0.2, 0.6, 0.75), CAUTION, end=0, end_name="least"),
     Constant("occurring", (0.45, 0.6, 0.9, 1.0), CAUTION, end=1, end_name="enough"),
     Constant("varying", (0.2, 0.3, 0.45, 0.5), CAUTION, end=0, end_name="least"),
-    Constant("varying", (0.45, 0.5, 0.7, 0.8), CAUTION, end=1, end_name="enough"),
+    Constant("varying", (0.42, 0.45, 0.6, 0.7), CAUTION, end=1, end_name="enough"),
     # Nothing changes in random orders; benchmarks/ordered_streams.py is about the others.
     Constant("ordered_weight", (0.03125, 0.0625, 0.25, 0.5), CAUTION, ONLINE),
     Constant("relative_samples", (8.0, 16.0, 64.0, 128.0), CAUTION, ONLINE),

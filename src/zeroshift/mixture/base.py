@@ -77,7 +77,7 @@ class AnchoredMixture(ViewMethod):
         Pair(Number(low=0, high=1), Number(low=0, high=1), ("least", "enough")),
         "Effective share of the classes whose zero-shot probability varies between samples: below the first value few "
         "classes occur, above the second all do.",
-        default=(0.4, 0.57),
+        default=(0.4, 0.5),
     )
     calm: float = parameter(
         Number(low=0, high=1),

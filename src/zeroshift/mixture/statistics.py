@@ -230,7 +230,7 @@ class Mixture:
     second: Gaussians | None
     """In the features of a second encoder."""
     second_weight: float
-    """Weight of the second encoder's distances: how far it agrees with the first."""
+    """Weight of the second encoder's distances, relative to 1 for the first, in their mean."""
     mean_counts: Array
     """(K,) number of samples each mean is estimated from, including the anchor."""
     factors: Array
@@ -269,6 +269,7 @@ class Mixture:
         scores = distances.first * -self.distance_weight
         if distances.second is not None:
             scores -= (self.distance_weight * self.second_weight) * distances.second
+            scores /= 1.0 + self.second_weight
         if self.class_offsets is not None:
             scores += self.class_offsets
         return scores
@@ -378,7 +379,7 @@ def estimate(
                 stream_sums.counts, seen, anchor, _second_anchors(stream_sums), stream_sums.second_weighted,
                 stream_sums.second_scatter, stream_sums.second_total, order, constants,
             )  # fmt: skip
-            second_weight = _agreement(stream_sums)
+            second_weight = _agreement_weight(stream_sums)
     widening = (1.0 - u) * mean_counts / (mean_counts + 1.0) + u
     factors, backgrounds, offsets = widening, None, None
     if order:
@@ -436,17 +437,23 @@ def _second_anchors(sums: Sums) -> Array:
     return sums.second_anchors / weights[:, None]
 
 
-def _agreement(sums: Sums) -> float:
-    """How far the second encoder's classes agree with the first encoder's, beyond chance: from 0 to 1.
+AGREEMENT_POWER = 3
+"""The weight of a second encoder is this power of its agreement with the first, so that a poor one hardly counts."""
 
-    The covariance of the two posteriors over the samples, relative to the variance of the first.
+
+def _agreement_weight(sums: Sums) -> float:
+    """How much the second encoder counts, from 0 to 1: how far its classes agree with the first one's, beyond chance.
+
+    The agreement is the covariance of the two posteriors over the samples, relative to the variance of the first.
     """
     n, products, squares = (float(number) for number in to_numpy(sums.agreement))
     if n < 1:
         return 0.0
     chance = float(to_numpy(sums.first_posteriors) @ to_numpy(sums.second_posteriors)) / n**2
     variance = squares / n - chance
-    return float(np.clip((products / n - chance) / variance, 0.0, 1.0)) if variance > SMALLEST_VARIANCE else 0.0
+    if variance < SMALLEST_VARIANCE:
+        return 0.0
+    return float(np.clip((products / n - chance) / variance, 0.0, 1.0)) ** AGREEMENT_POWER
 
 
 def _gaussians(
