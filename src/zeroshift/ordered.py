@@ -56,8 +56,8 @@ class OrderedMethod(Method):
 
     @abstractmethod
     def _ordered_blocks(self, rows: Rows, *, late: bool) -> Iterator[tuple[OrderedBlock, np.ndarray]]:
-        """Learn from the rows; yield their blocks and the late log-posteriors that are final after each, which are
-        none unless `late`. The late answers are stored in the same section as what was learned."""
+        """Learn from the rows; yield their blocks and the late answers, as probabilities, that are final after each,
+        which are none unless `late`. What is still due is stored in the same section as what was learned."""
 
     @abstractmethod
     def _final(self, log_posteriors: np.ndarray, stay: np.ndarray) -> np.ndarray:
@@ -78,13 +78,8 @@ class OrderedMethod(Method):
         matrix = self._checked_recording(features)
 
         def run() -> np.ndarray:
-            waiting = self._late.stay
-            late, stays = [np.zeros((0, self.n_classes))], [waiting]
-            for block, final in self._ordered_blocks(self._rows(matrix), late=True):
-                late.append(final)
-                stays.append(block.stay)
-            answers = np.concatenate(late)
-            return self._final(answers, np.concatenate(stays)[: len(answers)])
+            answers = [final for _, final in self._ordered_blocks(self._rows(matrix), late=True)]
+            return np.concatenate([np.zeros((0, self.n_classes)), *answers])
 
         return self._learn_and_answer(run, matrix)
 
