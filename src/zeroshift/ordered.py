@@ -56,12 +56,13 @@ class OrderedMethod(Method):
 
     @abstractmethod
     def _ordered_blocks(self, rows: Rows, *, late: bool) -> Iterator[tuple[OrderedBlock, np.ndarray]]:
-        """Learn from the rows; yield their blocks and the late answers, as probabilities, that are final after each,
-        which are none unless `late`. What is still due is stored in the same section as what was learned."""
+        """Learn from the rows; yield their blocks and the late answers that are final after each, as probabilities,
+        which are none unless `late`. What is still due is stored in the same section as what was learned. The answers
+        do not depend on how the stream is divided into calls."""
 
     @abstractmethod
     def _final(self, log_posteriors: np.ndarray, stay: np.ndarray) -> np.ndarray:
-        """Probabilities to answer with, from filtered or smoothed log-posteriors (n, K)."""
+        """Probabilities to answer with now, from filtered or smoothed log-posteriors (n, K)."""
 
     @abstractmethod
     def _present_chain(self) -> StickyClasses:
@@ -78,8 +79,8 @@ class OrderedMethod(Method):
         matrix = self._checked_recording(features)
 
         def run() -> np.ndarray:
-            answers = [final for _, final in self._ordered_blocks(self._rows(matrix), late=True)]
-            return np.concatenate([np.zeros((0, self.n_classes)), *answers])
+            late = [final for _, final in self._ordered_blocks(self._rows(matrix), late=True)]
+            return np.concatenate([np.zeros((0, self.n_classes)), *late])
 
         return self._learn_and_answer(run, matrix)
 

@@ -94,6 +94,7 @@ def load(
             "Fix: zeroshift.methods.load(path) selects the right class."
         )
     _check_header(path, header)
+    _check_parameters(cls, path, header)
     models = _models(cls, path, header, changes)
     changes = {name: value for name, value in changes.items() if name not in models}
     for name in changes:
@@ -167,6 +168,17 @@ def _check_header(path: str | os.PathLike[str], header: Mapping[str, Any]) -> No
     if header["library"] not in ("numpy", "torch"):
         raise FileFormatError(
             f"{path} has the library {header['library']!r}; it must be 'numpy' or 'torch'. Fix: copy or save it again."
+        )
+
+
+def _check_parameters(cls: type[M], path: str | os.PathLike[str], header: Mapping[str, Any]) -> None:
+    """Refuse the state of a method whose parameters were others: what it learned means something else."""
+    unknown = [repr(name) for name in header["parameters"] if name not in cls.declared_parameters]
+    if unknown:
+        raise FileFormatError(
+            f"{path} was saved by an older or newer version of zeroshift: {cls.__name__} had the parameter(s) "
+            f"{', '.join(unknown)}, which it does not have in this version ({__version__}), so that what was learned "
+            "does not fit. Fix: adapt again with this version and save, or load it with the version that saved it."
         )
 
 

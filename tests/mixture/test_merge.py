@@ -107,18 +107,18 @@ def test_merged_streams_predict_and_continue_like_the_transcription(supported, s
     support = make_support(stream) if supported else None
     given = {"logit_scale": stream.logit_scale}
     learned = [
-        transcription.online(part, stream.prototypes, staleness=staleness, support=support, **given)[1]
+        transcription.online(part, stream.prototypes, staleness=staleness, support=support, **given).memory
         for part in (first, second)
     ]
     memory = learned[0].joined(learned[1])
+    assert one.stay == pytest.approx(memory.chain.stay(), abs=TOLERANCE)
+    assert one.stay > 0.5
     labelled = transcription.one_hot(support, len(stream.prototypes))
     settings = transcription.Settings(**given)
     expected = transcription.predict(rest, memory, labelled, stream.prototypes, settings)
     np.testing.assert_allclose(one.predict(rest), expected, rtol=0, atol=TOLERANCE)
-    expected, _ = transcription.online(
-        rest, stream.prototypes, staleness=staleness, support=support, memory=memory, **given
-    )
-    np.testing.assert_allclose(one.adapt(rest), expected, rtol=0, atol=TOLERANCE)
+    run = transcription.online(rest, stream.prototypes, staleness=staleness, support=support, memory=memory, **given)
+    np.testing.assert_allclose(one.adapt(rest), run.probabilities, rtol=0, atol=TOLERANCE)
 
 
 SETS = {"all classes": lambda: first_rows("medium"), "a third": few_classes, "a pack": lambda: pack_stream(300)}
@@ -208,8 +208,8 @@ def test_merge_rejects_different_parameters(cls):
     before = learned.predict(stream.features)
     with pytest.raises(ValueError, match=r"another weight \(0\.5\).*Fix: make both with the same weight"):
         learned.merge(create(cls, stream, weight=0.5))
-    with pytest.raises(ValueError, match=r"another balance \(.*Fix: make both with the same balance"):
-        learned.merge(create(cls, stream, balance=(0.3, 0.8)))
+    with pytest.raises(ValueError, match=r"another varying \(.*Fix: make both with the same varying"):
+        learned.merge(create(cls, stream, varying=(0.3, 0.8)))
     with pytest.raises(ValueError, match="another logit_scale"):
         learned.merge(create(cls, stream._replace(logit_scale=21.0)))
     with pytest.raises(ValueError, match=r"another prototypes \(another array\)"):

@@ -15,7 +15,7 @@ PROBLEM = make_problem(4, 8, 12)
 
 
 @BOTH
-@pytest.mark.parametrize("name", ["balance", "spread_range"])
+@pytest.mark.parametrize("name", ["occurring", "varying", "spread_range"])
 def test_pairs_in_the_wrong_order_are_rejected(cls, name):
     message = f"{name} must be two numbers, the smaller first; got (0.8, 0.4). Fix: (0.4, 0.8)."
     with pytest.raises(ValueError, match=re.escape(message)):
@@ -32,7 +32,8 @@ def test_pairs_in_the_wrong_order_are_rejected(cls, name):
         ("spread_range", (-0.1, 1.0)),
         ("spread_range", (0.0, 0.0)),
         ("spread_range", 1.0),
-        ("balance", (0.5, 1.5)),
+        ("occurring", (0.5, 1.5)),
+        ("varying", (-0.1, 0.5)),
         ("spread_samples", -1),
         ("shrinkage", 0.0),
         ("shrinkage", 1.5),
@@ -54,8 +55,14 @@ def test_numbers_out_of_range_are_rejected(cls, name, value):
     ("cls", "name", "value"),
     [
         (OnlineAnchoredMixture, "staleness", 1.5),
-        (OnlineAnchoredMixture, "correlation", 0.0),
-        (OnlineAnchoredMixture, "relief", 1.1),
+        (OnlineAnchoredMixture, "order", "sorted"),
+        (OnlineAnchoredMixture, "ordered_weight", 1.1),
+        (OnlineAnchoredMixture, "relative_samples", 0.0),
+        (OnlineAnchoredMixture, "balance", -0.1),
+        (OnlineAnchoredMixture, "half_life", 8.0),
+        (OnlineAnchoredMixture, "lag", -1),
+        (TransductiveAnchoredMixture, "few_classes_weight", 1.5),
+        (TransductiveAnchoredMixture, "proportions", -1.0),
         (TransductiveAnchoredMixture, "rounds", 0),
         (TransductiveAnchoredMixture, "chunk_size", 0),
         (TransductiveAnchoredMixture, "memory_budget", 0),
@@ -66,10 +73,18 @@ def test_numbers_out_of_range_of_one_class_are_rejected(cls, name, value):
         cls(PROBLEM.prototypes, **{name: value})
 
 
-@pytest.mark.parametrize("name", ["correlation", "relief", "staleness"])
+@pytest.mark.parametrize(
+    "name", ["order", "ordered_weight", "relative_samples", "balance", "half_life", "lag", "staleness"]
+)
 def test_the_transductive_mixture_has_no_parameters_about_order(name):
     with pytest.raises(TypeError, match=name):
         TransductiveAnchoredMixture(PROBLEM.prototypes, **{name: 0.5})
+
+
+@pytest.mark.parametrize("name", ["few_classes_weight", "proportions", "rounds"])
+def test_the_online_mixture_has_no_parameters_about_whole_sets(name):
+    with pytest.raises(TypeError, match=name):
+        OnlineAnchoredMixture(PROBLEM.prototypes, **{name: 0.5})
 
 
 @BOTH

@@ -1,18 +1,17 @@
-"""Non-i.i.d. streams: the accuracy of the online mixture is at most one point below zero-shot."""
+"""Non-i.i.d. streams: the accuracy of the mixtures is at most one point below zero-shot."""
 
 from __future__ import annotations
 
 import functools
 
-import numpy as np
 import pytest
 
-from zeroshift import OnlineAnchoredMixture, ZeroShot
+from zeroshift import OnlineAnchoredMixture, TransductiveAnchoredMixture, ZeroShot
 from zeroshift.data import packs
 from zeroshift.evaluate.streams import StreamSpec
 
 ONE_POINT = 1.0
-KINDS = ("class_sorted", "dirichlet", "few_classes", "long_tail", "few_confident", "random", "hard_to_easy")
+KINDS = ("class_sorted", "bursts", "dirichlet", "few_classes", "long_tail", "few_confident", "random", "hard_to_easy")
 QUICK_PACKS = ("fmnist",)
 PACKS = tuple(pack.name for pack in packs.list() if pack.n_views == 0)
 
@@ -40,21 +39,27 @@ def test_at_most_one_point_below_zero_shot(name, kind):
 def test_caution_is_high_for_sorted_and_low_for_random_streams():
     pack = load_pack("cifar10")
     found = {}
-    for kind in ("class_sorted", "random"):
+    for kind in ("class_sorted", "random", "long_tail", "some_classes"):
         method = OnlineAnchoredMixture(pack.prototypes_for(), logit_scale=pack.logit_scale)
         method.adapt(pack.features[StreamSpec(kind).stream(pack, seed=0).rows])
-        found[kind] = method.caution
-    assert found["class_sorted"] > 0.9
-    assert found["random"] < 0.05
+        found[kind] = (method.caution, method.few_classes)
+    assert found["class_sorted"][0] > 0.9
+    assert found["random"] == (0.0, 0.0)
+    assert found["long_tail"][0] > 0.1
+    assert found["long_tail"][1] == 0.0
+    assert found["some_classes"][1] > 0.5
 
 
-def test_relief_makes_answers_on_a_sorted_stream_more_like_zero_shot():
-    pack = load_pack("fmnist")
-    rows = StreamSpec("class_sorted").stream(pack, seed=0).rows
-    answers = {}
-    for relief in (0.0, 1.0):
-        method = OnlineAnchoredMixture(pack.prototypes_for(), logit_scale=pack.logit_scale, relief=relief)
-        answers[relief] = method.adapt(pack.features[rows]).argmax(axis=1)
-    zero_shot = ZeroShot(pack.prototypes_for(), logit_scale=pack.logit_scale).adapt(pack.features[rows]).argmax(axis=1)
-    agreement = {relief: float(np.mean(answer == zero_shot)) for relief, answer in answers.items()}
-    assert agreement[1.0] > agreement[0.0]
+@pytest.mark.parametrize("cls", [OnlineAnchoredMixture, TransductiveAnchoredMixture], ids=lambda cls: cls.name)
+@pytest.mark.parametrize(
+    ("names", "seeds"), [(("cifar10",), 1), pytest.param(PACKS, 3, marks=pytest.mark.slow)], ids=["one", "all"]
+)
+def test_a_third_of_the_classes_is_better_than_zero_shot_on_the_mean(cls, names, seeds):
+    """Single draws may be worse: docs/anchored-mixture.md says how much."""
+    gains = []
+    for name in names:
+        pack = load_pack(name)
+        for seed in range(seeds):
+            rows = StreamSpec("some_classes").stream(pack, seed=seed).rows
+            gains.append(accuracy_percent(cls, pack, rows) - accuracy_percent(ZeroShot, pack, rows))
+    assert sum(gains) / len(gains) > ONE_POINT

@@ -27,7 +27,7 @@ def test_the_sums_give_what_the_samples_give(distance, anchor):
     features, prototypes = still_scene(distance)
     parameters = {"logit_scale": 20.0, "anchor_count": anchor, "cautious_anchor_count": anchor}
     online = OnlineAnchoredMixture(prototypes, **parameters).adapt(features)
-    expected, _ = transcription.online(features, prototypes, **parameters)
+    expected = transcription.online(features, prototypes, **parameters).probabilities
     np.testing.assert_allclose(online, expected, rtol=0, atol=TOLERANCE)
     transductive = TransductiveAnchoredMixture(prototypes, rounds=3, **parameters).adapt(features)
     expected, _ = transcription.transductive(features, prototypes, rounds=3, **parameters)

@@ -1,4 +1,4 @@
-"""Stream diagnostics computed by hand: order g = r^2/(r^2 + correlation^2) and balance h, from posteriors."""
+"""Imbalance and few classes: the two shares and the ramps between their limits, computed by hand from posteriors."""
 
 from __future__ import annotations
 
@@ -6,100 +6,134 @@ import numpy as np
 import pytest
 
 from zeroshift.arrays import Backend
-from zeroshift.mixture.statistics import StreamDiagnostics, class_share, neighbour_correlation, stream_diagnostics
+from zeroshift.mixture.statistics import (
+    FEW_OCCURRING,
+    StreamDiagnostics,
+    imbalance_and_few_classes,
+    occurring_share,
+    varying_share,
+)
 from zeroshift.mixture.sums import Sums
 
-CORRELATION, BALANCE = 0.1, (0.4, 0.8)
+OCCURRING, VARYING = (0.4, 0.8), (0.4, 0.5)
 
 
-def watched(y, *, in_order=True):
-    backend = Backend.of(y)
-    sums = Sums.zeros(backend, y.shape[1], 1).add_posteriors(y, None, in_order=in_order)
-    return sums.posteriors, sums.watched
+def watched(y):
+    sums = Sums.zeros(Backend.of(y), y.shape[1], 1).add_posteriors(y)
+    return sums.posteriors, sums.squares
 
 
-def diagnose(labels, classes, **changes):
-    """The diagnostics of a stream whose posteriors are one-hot."""
-    parameters = {"correlation": CORRELATION, "balance": BALANCE, **changes}
-    return stream_diagnostics(*watched(np.eye(classes)[labels]), **parameters)
+def one_hot(labels, classes):
+    return np.eye(classes)[labels]
+
+
+def diagnose(y, occurring=OCCURRING, varying=VARYING):
+    """The imbalance, and whether few classes occur."""
+    return imbalance_and_few_classes(*watched(y), occurring=occurring, varying=varying)
 
 
 def test_random_samples_of_all_classes():
-    draw = np.random.default_rng(0)
-    found = diagnose(draw.integers(10, size=20_000), 10)
-    assert found.order < 0.05
-    assert found.balance == 0.0
+    y = one_hot(np.random.default_rng(0).integers(10, size=20_000), 10)
+    assert occurring_share(*watched(y)) > 0.99
+    assert varying_share(*watched(y)) > 0.99
+    assert diagnose(y) == (0.0, 0.0)
 
 
-def test_sorted_classes():
-    """12 samples of 3 classes: random pairs share 9/33, neighbours 9/11: r = (9/11 - 9/33)/(1 - 9/33) = 3/4."""
-    found = diagnose(np.repeat([0, 1, 2], 4), 3)
-    assert found.order == pytest.approx(0.75**2 / (0.75**2 + 0.01))
-    assert found.balance == 0.0
+def test_the_occurring_share_of_two_classes():
+    """Five samples each: two share a class with probability (2 * 5 * 4)/(10 * 9) = 4/9, so effectively 9/4 occur."""
+    y = one_hot(np.arange(10) % 2, 5)
+    assert occurring_share(*watched(y)) == pytest.approx(9 / 4 / 5)
 
 
-def test_alternating_classes():
-    """Neighbours are less alike than random pairs: r would be negative and is set to 0."""
-    assert diagnose(np.arange(40) % 2, 2) == StreamDiagnostics(0.0, 0.0)
+def test_the_varying_share_of_two_classes():
+    """Both variances are 1/4, those of the other three 0: (1/2)^2/(5 * 2/16) = 2/5, times 1 + 5/10."""
+    y = one_hot(np.arange(10) % 2, 5)
+    assert varying_share(*watched(y)) == pytest.approx(0.6)
+
+
+def test_soft_posteriors():
+    """y = (0.8, 0.2) and (0.4, 0.6), two each. Pairs: 4 of 12 alike, with 0.68 or 0.52, 8 with 0.44, so
+    p = (2 * 0.68 + 2 * 0.52 + 8 * 0.44)/12 and 1/(2 p) is above 1. Both variances are 0.04: a share of 1."""
+    y = np.array([[0.8, 0.2], [0.4, 0.6]] * 2)
+    p = (2 * 0.68 + 2 * 0.52 + 8 * 0.44) / 12
+    assert p < 0.5
+    assert occurring_share(*watched(y)) == 1.0
+    assert varying_share(*watched(y)) == 1.0
+    y = np.array([[0.8, 0.2, 0.0], [0.4, 0.6, 0.0]] * 2)
+    assert occurring_share(*watched(y)) == pytest.approx(1 / (3 * p))
+    assert varying_share(*watched(y)) == pytest.approx(min(1.0, (1 + 3 / 4) * 0.08**2 / (3 * 2 * 0.04**2)))
+
+
+def test_favoured_classes_vary_like_the_others():
+    """A classifier that gives every sample half to class 0: that class seems to occur in half of the samples, but its
+    posterior varies as those of the others do."""
+    labels = np.random.default_rng(1).integers(8, size=4000)
+    y = 0.5 * one_hot(labels, 8) + 0.5 * one_hot(np.zeros(4000, int), 8)
+    assert occurring_share(*watched(y)) < 0.5
+    assert varying_share(*watched(y)) > 0.95
+    imbalance, few = diagnose(y)
+    assert imbalance > 0.5
+    assert few == 0.0
+
+
+def test_a_long_tail_is_imbalance_and_not_few_classes():
+    labels = np.repeat(np.arange(8), [600, 300, 150, 75, 75, 75, 75, 75])
+    y = 0.2 / 8 + 0.8 * one_hot(labels, 8)
+    assert diagnose(y)[0] == pytest.approx((0.8 - occurring_share(*watched(y))) / 0.4)
+    assert diagnose(y)[0] > 0.1
+    assert diagnose(y)[1] == 0.0
+
+
+def test_few_classes_need_both_shares():
+    """Shares of 0.45 and 0.6. Of the occurring one, only 0.7 to 0.85 counts."""
+    y = one_hot(np.arange(10) % 2, 5)
+    assert FEW_OCCURRING == (0.7, 0.85)
+    assert diagnose(y, varying=(0.7, 0.8))[1] == 1.0
+    assert diagnose(y, varying=(0.1, 0.2))[1] == 0.0
+    y = one_hot([0, 1, 2, 3] * 25, 5)  # four of five: p = 24/99, a share of 0.825
+    assert diagnose(y, varying=(1.0, 1.0))[1] == pytest.approx((0.85 - 99 / 24 / 5) / 0.15)
+
+
+def test_both_are_linear_between_their_limits():
+    y = one_hot(np.arange(10) % 2, 5)
+    assert diagnose(y, occurring=(0.4, 0.6), varying=(0.5, 0.9)) == pytest.approx((0.75, 0.75))
+    assert diagnose(y, occurring=(0.5, 0.6), varying=(0.7, 0.8)) == (1.0, 1.0)
+    assert diagnose(y, occurring=(0.3, 0.4), varying=(0.4, 0.5)) == (0.0, 0.0)
+
+
+def test_equal_limits_are_a_step():
+    y = one_hot(np.arange(10) % 2, 5)
+    assert diagnose(y, occurring=(0.5, 0.5), varying=(0.7, 0.7)) == (1.0, 1.0)
+    assert diagnose(y, occurring=(0.4, 0.4), varying=(0.5, 0.5)) == (0.0, 0.0)
 
 
 def test_one_class():
-    """Neighbours are as alike as random pairs; one of four classes is a share of 1/4."""
-    assert diagnose(np.zeros(30, int), 4) == StreamDiagnostics(0.0, 1.0)
+    """No posterior varies."""
+    y = one_hot(np.zeros(30, int), 4)
+    assert occurring_share(*watched(y)) == pytest.approx(0.25)
+    assert varying_share(*watched(y)) == 0.0
+    assert diagnose(y) == (1.0, 1.0)
 
 
-def test_two_classes_of_many():
-    """Alternating, five each: two samples share a class with chance (2 * 5 * 4)/(10 * 9) = 4/9, so that
-    effectively 9/4 of five classes occur, a share of 0.45: h = (0.8 - 0.45)/0.4."""
-    found = diagnose(np.arange(10) % 2, 5)
-    assert found.order == 0.0
-    assert found.balance == pytest.approx(0.875)
-    assert found.combined == pytest.approx(0.875)
-
-
-@pytest.mark.parametrize("classes", [3, 4], ids=["3 classes", "4 classes"])
-def test_balance_is_linear_between_its_two_shares(classes):
-    """Two classes occur, effectively 2.25: 0.75 of three and 0.5625 of four."""
-    found = diagnose(np.arange(10) % 2, classes)
-    assert found.balance == pytest.approx((0.8 - 2.25 / classes) / 0.4)
-    assert diagnose(np.arange(10) % 2, classes, balance=(0.1, 0.2)).balance == 0.0
-    assert diagnose(np.arange(10) % 2, classes, balance=(0.9, 1.0)).balance == 1.0
-
-
-def test_balance_can_be_a_step():
-    assert diagnose(np.arange(10) % 2, 5, balance=(0.5, 0.5)).balance == 1.0
-    assert diagnose(np.arange(10) % 2, 5, balance=(0.4, 0.4)).balance == 0.0
-
-
-def test_soft_posteriors_are_normalised_by_their_own_overlap():
-    """y = (0.8, 0.2) twice, then (0.2, 0.8) twice: itself 0.68, random pairs (2 * 2 * 0.68 + 8 * 0.32)/12 = 0.44,
-    neighbours (0.68 + 0.32 + 0.68)/3 = 0.56: r = 0.12/0.24 = 1/2."""
-    y = np.array([[0.8, 0.2], [0.8, 0.2], [0.2, 0.8], [0.2, 0.8]])
-    assert neighbour_correlation(*watched(y)) == pytest.approx(0.5)
-    assert stream_diagnostics(*watched(y), correlation=0.5, balance=BALANCE).order == pytest.approx(0.5)
-
-
-def test_a_set_has_no_order():
-    y = np.eye(3)[np.repeat([0, 1, 2], 4)]
-    assert neighbour_correlation(*watched(y, in_order=False)) == 0.0
-    assert stream_diagnostics(
-        *watched(y, in_order=False), correlation=CORRELATION, balance=BALANCE
-    ) == StreamDiagnostics(0.0, 0.0)
+def test_shares_are_at_most_one():
+    """If all samples differ, two share a class less often than with equally frequent classes."""
+    assert occurring_share(*watched(one_hot([0, 1, 2], 3))) == 1.0
+    assert varying_share(*watched(one_hot([0, 1, 2], 3))) == 1.0
 
 
 @pytest.mark.parametrize("n", [0, 1])
 def test_fewer_than_two_samples(n):
-    assert diagnose(np.zeros(n, int), 4) == StreamDiagnostics(0.0, 0.0)
+    assert diagnose(one_hot(np.zeros(n, int), 4)) == (0.0, 0.0)
 
 
-def test_class_share_is_at_most_one():
-    """If all samples differ, two share a class less often than with equally frequent classes."""
-    assert class_share(3, 0.0) == 1.0
-    assert class_share(3, 1 / 3) == pytest.approx(1.0)
-    assert class_share(3, 1.0) == pytest.approx(1 / 3)
+def test_the_order_of_the_samples_does_not_matter():
+    y = np.random.default_rng(2).dirichlet(np.full(6, 0.2), size=50)
+    for share in (occurring_share, varying_share):
+        assert share(*watched(y[::-1])) == pytest.approx(share(*watched(y)))
 
 
 def test_combined():
-    assert StreamDiagnostics(0.5, 0.5).combined == 0.75
-    assert StreamDiagnostics(0.0, 0.3).combined == pytest.approx(0.3)
-    assert StreamDiagnostics(1.0, 0.3).combined == 1.0
+    assert StreamDiagnostics(0.5, 0.5, 0.2).combined == 0.75
+    assert StreamDiagnostics(0.5, 0.2, 0.5).combined == 0.75
+    assert StreamDiagnostics(0.0, 0.3, 0.0).combined == pytest.approx(0.3)
+    assert StreamDiagnostics(1.0, 0.3, 0.3).combined == 1.0

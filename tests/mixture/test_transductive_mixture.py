@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mixture import transcription
-from mixture.sets import ALL_STREAMS, QUICK_STREAMS, few_classes, first_rows, make_support, pack_stream
+from mixture.sets import ALL_STREAMS, QUICK_STREAMS, class_sorted, few_classes, first_rows, make_support, pack_stream
 from zeroshift import TransductiveAnchoredMixture
 from zeroshift.testing import make_problem
 
@@ -48,7 +48,10 @@ def test_whole_packs(name):
         {"shrinkage": 0.1, "shrinkage_samples": 0.0},
         {"reliability_samples": 0.0, "weight": 0.2},
         {"first_samples": 81},
-        {"balance": (0.9, 1.0), "calm": 1.0},
+        {"occurring": (0.9, 1.0), "varying": (0.8, 1.0), "calm": 1.0},
+        {"few_classes_weight": 0.0},
+        {"few_classes_weight": 1.0, "proportions": 0.0},
+        {"proportions": 2.5, "occurring": (0.1, 0.8)},
         {"rounds": 1},
         {"rounds": 2, "chunk_size": 1},
     ],
@@ -68,14 +71,49 @@ def test_labelled_samples(per_class, rounds):
 def test_public_attributes_equal_the_transcription():
     stream = few_classes()
     method, memory = assert_equals_transcription(stream)
-    settings = transcription.Settings(logit_scale=stream.logit_scale)
+    settings = transcription.transductive_settings(logit_scale=stream.logit_scale)
     found = transcription.statistics(memory, [], stream.prototypes, settings)
-    np.testing.assert_allclose(method.counts, found.nu - found.kappa, rtol=0, atol=TOLERANCE)
-    np.testing.assert_allclose(method.means, found.means, rtol=0, atol=TOLERANCE)
-    np.testing.assert_allclose(method.precision, found.precision, rtol=1e-9, atol=TOLERANCE * found.precision.max())
-    read = (method.reliability, method.caution, method.temperature)
-    assert read == pytest.approx((found.rho, found.caution, found.tau), abs=TOLERANCE)
-    assert found.caution > 0.2
+    np.testing.assert_allclose(method.counts, found.counts, rtol=0, atol=TOLERANCE)
+    np.testing.assert_allclose(method.means, found.first.means, rtol=0, atol=TOLERANCE)
+    precision = found.first.precision
+    np.testing.assert_allclose(method.precision, precision, rtol=1e-9, atol=TOLERANCE * precision.max())
+    read = (method.reliability, method.caution, method.few_classes, method.temperature)
+    assert read == pytest.approx((found.rho, found.caution, found.few, found.tau), abs=TOLERANCE)
+    assert found.few > 0.2
     others = make_problem(9, 12, 30, seed=54).features
     expected = transcription.predict(others, memory, [], stream.prototypes, settings)
     np.testing.assert_allclose(method.predict(others), expected, rtol=0, atol=TOLERANCE)
+
+
+def test_a_set_has_no_order():
+    stream = class_sorted()
+    method = TransductiveAnchoredMixture(stream.prototypes, logit_scale=stream.logit_scale)
+    expected = method.adapt(stream.features)
+    assert method.caution == 0.0
+    rows = np.random.default_rng(0).permutation(len(stream.features))
+    np.testing.assert_allclose(method.adapt(stream.features[rows]), expected[rows], rtol=0, atol=TOLERANCE)
+
+
+def test_classes_that_do_not_occur_become_improbable():
+    """Three of nine classes occur: the proportions and anchors at the text take samples from the other six."""
+    stream = few_classes()
+    elsewhere = {}
+    for proportions in (0.0, 1.0):
+        method = TransductiveAnchoredMixture(stream.prototypes, logit_scale=stream.logit_scale, proportions=proportions)
+        elsewhere[proportions] = method.adapt(stream.features)[:, 3:].sum()
+        assert method.few_classes == 1.0
+    all_occur = TransductiveAnchoredMixture(
+        stream.prototypes, logit_scale=stream.logit_scale, occurring=(0.0, 0.0), varying=(0.0, 0.0)
+    )
+    without = all_occur.adapt(stream.features)[:, 3:].sum()
+    assert all_occur.few_classes == 0.0
+    assert elsewhere[1.0] < elsewhere[0.0] < without
+
+
+def test_numpy_and_torch_agree():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    for stream in (few_classes(), first_rows("medium")):
+        plain = TransductiveAnchoredMixture(stream.prototypes, logit_scale=stream.logit_scale)
+        tensors = TransductiveAnchoredMixture(torch.from_numpy(stream.prototypes), logit_scale=stream.logit_scale)
+        found = tensors.adapt(torch.from_numpy(stream.features))
+        np.testing.assert_allclose(found.numpy(), plain.adapt(stream.features), rtol=0, atol=TOLERANCE)

@@ -146,6 +146,8 @@ class AnchoredMixture(ViewMethod):
 
     def _predict_scores(self, features: Array) -> Array:
         x, second = self._parts(features)
+        if second is not None:
+            self._check_second(features.shape[1], self._current_sums().second_dimension)
         log_y = self._log_posterior(x)
         if self._mixture is None:
             return log_y

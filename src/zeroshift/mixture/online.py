@@ -14,6 +14,7 @@ from zeroshift.mixture.sums import Sums
 from zeroshift.mixture.temperature import N_TEMPERATURES
 from zeroshift.ordered import OrderedBlock, OrderedMethod
 from zeroshift.parameters import Choice, Number, Optional, parameter, state
+from zeroshift.state_checks import check_range
 from zeroshift.sticky import StickyClasses
 from zeroshift.zero_shot import log_softmax, logits
 
@@ -56,6 +57,9 @@ class StreamSums:
         self.sums = sums
         self.n_counted = 0
         """Samples in the sums."""
+        self.order: float | None = None
+        """How much of an order the stream had, from 0 to 1, when the statistics were estimated from the sums; None if
+        they were not."""
         self.half_life = half_life
         self.rows = rows
         self.pending = self._empty_pending()
@@ -98,6 +102,7 @@ class StreamSums:
         """Move the pending samples into the sums."""
         if self.n_pending:
             self.sums, self.n_counted, self.n_pending = self.all_sums(), self.n_counted + self.n_pending, 0
+            self.order = None
 
     def merged(self, other: StreamSums) -> StreamSums:
         """The sums of both streams."""
@@ -108,13 +113,15 @@ class StreamSums:
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         pending = self.pending.first(self.n_pending)._asdict()
         arrays = {f"pending_{name}": array for name, array in pending.items()}
-        return {**self.sums.arrays(), **arrays}, {"n_counted": self.n_counted}
+        return {**self.sums.arrays(), **arrays}, {"n_counted": self.n_counted, "order_of_sums": self.order}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> StreamSums:
         restored = StreamSums(self.sums.restore(arrays, values), self.rows, self.half_life)
         if type(values["n_counted"]) is not int or values["n_counted"] < 0:
             raise ValueError(f"n_counted is {values['n_counted']!r}; it must be a number of samples")
         restored.n_counted = values["n_counted"]
+        restored.order = float(values["order_of_sums"])
+        check_range("order_of_sums", restored.order, 0, 1)
         restored.n_pending = int(arrays["pending_features"].shape[0])
         if restored.n_pending > self.rows:
             raise ValueError(f"pending_features has {restored.n_pending} rows, more than are ever kept")
@@ -122,6 +129,8 @@ class StreamSums:
             saved = arrays[f"pending_{name}"]
             if tuple(saved.shape) != tuple(array.shape):
                 raise ValueError(f"pending_{name} has shape {tuple(saved.shape)}, not {tuple(array.shape)}")
+            if name != "features":
+                check_range(f"pending_{name}", saved, 0, 1)
             array[:] = saved
         return restored
 
@@ -212,8 +221,16 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
     def _all_sums(self) -> Sums:
         return self._stream.all_sums()
 
+    def _derive(self) -> None:
+        if self._stream.order is None:
+            self._stream.order = self._present_order()
+        super()._derive()
+
     @property
     def _order(self) -> float:
+        return self._stream.order or 0.0
+
+    def _present_order(self) -> float:
         return float(_order_of(np.array(self._chain.stay)))
 
     @property
@@ -276,7 +293,7 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
         if late:
             block = filtered.block
             final, still_due = self._late.add(block.filtered, block.balanced, block.stay)
-            final = self._final(final, block.stay)  # with the temperature in use when they become final
+            final = self._final(final, block.stay)  # with the temperature before the block is learned
         with self._learning(x.shape[0]):
             if self._stream.sums.second_dimension != both.shape[1] - self.dimension:
                 self._stream.begin(self._zero_sums(both.shape[1] - self.dimension))
@@ -289,7 +306,7 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
 
     def _predict_scores(self, features: Array) -> Array:
         scores = super()._predict_scores(features)
-        order = self._order
+        order = self._present_order()
         if not order or self._mixture is None:
             return scores
         # The same without the sample before: what zero-shot favours throughout is divided out.
@@ -317,6 +334,8 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
         counted, pending = self._stream.n_counted, self._stream.n_pending
         if counted + pending != self.n_seen or pending > self._update_interval():
             raise ValueError(f"{counted} samples in the sums and {pending} pending do not make n_seen = {self.n_seen}")
+        least = counted if self.half_life is None else 0
+        check_range("the sum of posteriors", self._stream.sums.n_samples, least, counted)
 
 
 class _Filtered(NamedTuple):
@@ -345,28 +364,32 @@ class _Filtered(NamedTuple):
     ) -> _Filtered:
         """From zero-shot posteriors and what the Gaussians say; without `auto` as if in random order. The block is
         filled only if it is needed, with `ordered`."""
-        backend, before, stay = Backend.of(log_y), chain, np.zeros(log_y.shape[0])
+        backend = Backend.of(log_y)
+        n = log_y.shape[0]
+        stay = np.zeros(n)
         if auto:
             stay, chain = chain.observe(to_numpy(y))
             stay = np.where(stay < SMALLEST_STAY, 0.0, stay)
         if not stay.any() and not ordered:
+            if auto:
+                chain = chain.count_evidence(to_numpy(y))
             scores = backend.copy(log_y) if log_likelihoods is None else log_y + log_likelihoods
             answer, posteriors = normalize_scores(scores)
             if auto:
-                chain = chain.in_random_order(to_numpy(y), to_numpy(posteriors[-1]))
+                chain = chain.with_answer(to_numpy(posteriors[-1]))
             empty = np.zeros((0, log_y.shape[1]))
             return cls(answer, posteriors, log_y, chain, OrderedBlock(empty, empty, empty, stay))
         host = to_numpy(log_y)
-        balanced, chain = chain.balance(host, balance * _order_of(stay))
+        balanced, after = chain.balance(host, balance * _order_of(stay))
         evidence = host
         if log_likelihoods is not None:
             likelihoods = to_numpy(log_likelihoods)
             evidence, balanced = evidence + likelihoods, balanced + likelihoods
-        filtered, chain = chain.filter(balanced, stay)
+        filtered, after = after.filter(balanced, stay)
         answer = backend.asarray(filtered, backend.xp.float64)
         log_prior = answer if log_likelihoods is None else answer - log_likelihoods
         block = OrderedBlock(evidence, balanced, filtered, stay)
-        return cls(answer, backend.xp.exp(answer), log_prior, chain if auto else before, block)
+        return cls(answer, backend.xp.exp(answer), log_prior, after if auto else chain, block)
 
 
 def _order_of(stay: np.ndarray) -> np.ndarray:

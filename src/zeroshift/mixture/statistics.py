@@ -98,7 +98,7 @@ def imbalance_and_few_classes(
     posteriors, squares : sums, see `Sums`.
     occurring, varying : 1 below the first value of the share, 0 above the second.
     """
-    if float(posteriors.sum()) < 2:
+    if round(float(posteriors.sum()), 6) < 2:
         return 0.0, 0.0
     share = occurring_share(posteriors, squares)
     few = min(_ramp(share, FEW_OCCURRING), _ramp(varying_share(posteriors, squares), varying))

@@ -160,10 +160,16 @@ class Sums:
     def __add__(self, other: Sums) -> Sums:
         backend = Backend.of(self.counts)
         mine, theirs = self, other
-        if not other.second_dimension:  # labelled samples, or a stream that has not begun
-            theirs = other._with_second(self.second_dimension)
-        elif not self.second_dimension:
-            mine = self._with_second(other.second_dimension)
+        if self.second_dimension != other.second_dimension:
+            if not other.n_samples:  # labelled samples, or a stream that has not begun
+                theirs = other._with_second(self.second_dimension)
+            elif not self.n_samples:
+                mine = self._with_second(other.second_dimension)
+            else:
+                raise ValueError(
+                    f"one stream had {self.second_dimension} columns of a second encoder, the other "
+                    f"{other.second_dimension}. Fix: second=... from the same encoder for both, or for neither."
+                )
         arrays = theirs.arrays().items()
         return Sums(
             **{name: getattr(mine, name) + backend.asarray(array, backend.xp.float64) for name, array in arrays}
@@ -189,7 +195,22 @@ class Sums:
                 raise ValueError(f"{name} has shape {tuple(arrays[name].shape)}, not {tuple(array.shape)}")
         for name in NOT_NEGATIVE:
             check_range(name, arrays[name], 0)
-        return Sums(**{name: arrays[name] for name in self.arrays()})
+        restored = Sums(**{name: arrays[name] for name in self.arrays()})
+        restored._check_counts()
+        return restored
+
+    def _check_counts(self) -> None:
+        """ValueError if the sums are not over the same samples."""
+        n, judged = self.n_samples, float(self.agreement[0])
+        for name, array, low, high in (
+            ("the sum of counts", self.counts, n, n),
+            ("the sum of first_posteriors", self.first_posteriors, judged, judged),
+            ("the sum of second_posteriors", self.second_posteriors, judged, judged),
+        ):
+            check_range(name, float(Backend.of(array).xp.sum(array)), low, high)
+        check_range("squares", self.squares, 0, n)
+        check_range("confidences", self.confidences, 0, n)
+        check_range("agreement", self.agreement, 0, n)
 
     def _zeros(self, second: int) -> Sums:
         classes, dimension = self.weighted.shape

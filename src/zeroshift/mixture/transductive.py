@@ -119,6 +119,7 @@ class TransductiveAnchoredMixture(AnchoredMixture):
 
     def _survey(self, rows: Rows) -> TransductiveAnchoredMixture:
         self._check_usable()
+        self._check_second(rows[:1].shape[1], self._sums.second_dimension)
         part = self.clone()
         with Backend.of(self.prototypes).computing(), part._learning(len(rows)):
             part._sums = self._count(rows, self._mixture, last_round=True)
