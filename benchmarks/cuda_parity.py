@@ -17,11 +17,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from zeroshift import FeatureSet, OnlineADAPT, data
+from zeroshift import FeatureSet, OnlineADAPT, OnlineAnchoredMixture, TransductiveAnchoredMixture, data, normalize
 from zeroshift.arrays import to_numpy
 from zeroshift.benchmarks.problems import clip_like
+from zeroshift.evaluate.streams import bursts
 from zeroshift.method import ViewMethod
-from zeroshift.methods import MethodInfo, list_methods
+from zeroshift.methods import MethodInfo, create, list_methods
 from zeroshift.testing import Case, make_problem
 from zeroshift.testing.threads import adapt_in_threads
 
@@ -192,6 +193,28 @@ def on_pack(method: MethodInfo, pack: FeatureSet) -> bool:
     return good
 
 
+FILTERED = ("zero_shot+filter", "tda+filter", "adapt_online+filter")
+
+
+def in_order(pack: FeatureSet) -> dict[str, float]:
+    """Bursts of one class: filtered, late and smoothed answers, a second encoder, forgetting."""
+    rows = bursts(pack.labels, seed=0).rows
+    prototypes, x = np.asarray(pack.prototypes_for(), np.float64), np.asarray(pack.features, np.float64)[rows]
+    other = normalize(x @ np.random.default_rng(0).normal(size=(x.shape[1], 64)))
+    online, scale = OnlineAnchoredMixture, {"logit_scale": pack.logit_scale}
+    runs = {
+        "adapt": lambda t, x, v: online(t, **scale).adapt(x),
+        "late": lambda t, x, v: online(t, lag=3, **scale).adapt_late(x),
+        "smooth": lambda t, x, v: online(t, **scale).smooth(x),
+        "forgetting": lambda t, x, v: online(t, half_life=300.0, **scale).adapt(x),
+        "second": lambda t, x, v: online(t, **scale).adapt(x, second=v),
+        "second, transductive": lambda t, x, v: TransductiveAnchoredMixture(t, **scale).adapt(x, second=v),
+        **{name: lambda t, x, v, name=name: create(name, t, **scale).adapt(x) for name in FILTERED},
+    }
+    on_device = [torch.tensor(array, device=DEVICE) for array in (prototypes, x, other)]
+    return {name: worst(run(*on_device), run(prototypes, x, other)) for name, run in runs.items()}
+
+
 def main() -> int:
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; largest difference to NumPy float64")
     failed = False
@@ -221,6 +244,11 @@ def main() -> int:
     print(f"{'ok ' if max(found.values()) == 0 else 'BAD'} adapt_online in {THREADS} threads: {numbers}", flush=True)
 
     pack = data.packs.load("cifar10")
+    found = in_order(pack)
+    failed |= max(found.values()) > TOLERANCE
+    numbers = "  ".join(f"{key} {value:.1e}" for key, value in found.items())
+    print(f"{'ok ' if max(found.values()) <= TOLERANCE else 'BAD'} in order: {numbers}", flush=True)
+
     for method in list_methods():
         failed |= not on_pack(method, pack)
     return int(failed)

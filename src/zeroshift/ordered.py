@@ -56,9 +56,8 @@ class OrderedMethod(Method):
 
     @abstractmethod
     def _ordered_blocks(self, rows: Rows, *, late: bool) -> Iterator[tuple[OrderedBlock, np.ndarray]]:
-        """Learn from the rows; yield their blocks and the late answers that are final after each, as probabilities,
-        which are none unless `late`. What is still due is stored in the same section as what was learned. The answers
-        do not depend on how the stream is divided into calls."""
+        """Learn from the rows; yield their blocks and the late answers, as probabilities, that are final after each,
+        which are none unless `late`. What is still due is stored in the same section as what was learned."""
 
     @abstractmethod
     def _final(self, log_posteriors: np.ndarray, stay: np.ndarray) -> np.ndarray:
@@ -79,8 +78,8 @@ class OrderedMethod(Method):
         matrix = self._checked_recording(features)
 
         def run() -> np.ndarray:
-            late = [final for _, final in self._ordered_blocks(self._rows(matrix), late=True)]
-            return np.concatenate([np.zeros((0, self.n_classes)), *late])
+            answers = [final for _, final in self._ordered_blocks(self._rows(matrix), late=True)]
+            return np.concatenate([np.zeros((0, self.n_classes)), *answers])
 
         return self._learn_and_answer(run, matrix)
 

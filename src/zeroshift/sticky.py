@@ -162,16 +162,10 @@ class StickyClasses:
         means = means / means.sum(axis=1, keepdims=True)
         return log_e - exponents[:, None] * np.log(means), after
 
-    def count_evidence(self, evidence: np.ndarray) -> StickyClasses:
-        """The chain after samples in random order, whose evidence (n, K) needs no balance."""
+    def in_random_order(self, evidence: np.ndarray, posterior: np.ndarray) -> StickyClasses:
+        """The chain after samples whose evidence (n, K) is not filtered; the last one has this posterior (K,)."""
         after = copy.copy(self)
-        after.evidence = self.evidence + evidence.sum(axis=0)
-        return after
-
-    def with_answer(self, posterior: np.ndarray) -> StickyClasses:
-        """The chain whose last sample, in random order, has this posterior (K,)."""
-        after = copy.copy(self)
-        after.answer = posterior.copy()
+        after.evidence, after.answer = self.evidence + evidence.sum(axis=0), posterior.copy()
         return after
 
     def filter(self, log_evidence: np.ndarray, stay: np.ndarray) -> tuple[np.ndarray, StickyClasses]:

@@ -275,9 +275,9 @@ class StickyFilter(OrderedMethod):
             filtered, chain = chain.filter(balanced, stay)
             final = filtered[:0]
             if late:
-                stays = np.concatenate([still_due.stay, stay])
+                late_stay = np.concatenate([still_due.stay, stay])
                 final, still_due = still_due.add(filtered, balanced, stay)
-                final = self._final(final, stays[: len(final)])
+                final = self._final(final, late_stay[: len(final)])
             parts.append((evidence, balanced, filtered, stay, final))
         one = parts[0] if len(parts) == 1 else [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
         return _Step(OrderedBlock(*one[:4]), one[4], chain, still_due, sums)
@@ -300,7 +300,7 @@ class _Step(NamedTuple):
 
     block: OrderedBlock
     late: np.ndarray
-    """Late answers that are final now."""
+    """Probabilities of the samples whose late answers are final now."""
     chain: StickyClasses
     still_due: LateAnswers
     confidences: np.ndarray

@@ -293,7 +293,7 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
         if late:
             block = filtered.block
             final, still_due = self._late.add(block.filtered, block.balanced, block.stay)
-            final = self._final(final, block.stay)  # with the temperature before the block is learned
+            final = self._final(final, block.stay)  # with the temperature in use when they become final
         with self._learning(x.shape[0]):
             if self._stream.sums.second_dimension != both.shape[1] - self.dimension:
                 self._stream.begin(self._zero_sums(both.shape[1] - self.dimension))
@@ -364,32 +364,28 @@ class _Filtered(NamedTuple):
     ) -> _Filtered:
         """From zero-shot posteriors and what the Gaussians say; without `auto` as if in random order. The block is
         filled only if it is needed, with `ordered`."""
-        backend = Backend.of(log_y)
-        n = log_y.shape[0]
-        stay = np.zeros(n)
+        backend, before, stay = Backend.of(log_y), chain, np.zeros(log_y.shape[0])
         if auto:
             stay, chain = chain.observe(to_numpy(y))
             stay = np.where(stay < SMALLEST_STAY, 0.0, stay)
         if not stay.any() and not ordered:
-            if auto:
-                chain = chain.count_evidence(to_numpy(y))
             scores = backend.copy(log_y) if log_likelihoods is None else log_y + log_likelihoods
             answer, posteriors = normalize_scores(scores)
             if auto:
-                chain = chain.with_answer(to_numpy(posteriors[-1]))
+                chain = chain.in_random_order(to_numpy(y), to_numpy(posteriors[-1]))
             empty = np.zeros((0, log_y.shape[1]))
             return cls(answer, posteriors, log_y, chain, OrderedBlock(empty, empty, empty, stay))
         host = to_numpy(log_y)
-        balanced, after = chain.balance(host, balance * _order_of(stay))
+        balanced, chain = chain.balance(host, balance * _order_of(stay))
         evidence = host
         if log_likelihoods is not None:
             likelihoods = to_numpy(log_likelihoods)
             evidence, balanced = evidence + likelihoods, balanced + likelihoods
-        filtered, after = after.filter(balanced, stay)
+        filtered, chain = chain.filter(balanced, stay)
         answer = backend.asarray(filtered, backend.xp.float64)
         log_prior = answer if log_likelihoods is None else answer - log_likelihoods
         block = OrderedBlock(evidence, balanced, filtered, stay)
-        return cls(answer, backend.xp.exp(answer), log_prior, after if auto else chain, block)
+        return cls(answer, backend.xp.exp(answer), log_prior, chain if auto else before, block)
 
 
 def _order_of(stay: np.ndarray) -> np.ndarray:
