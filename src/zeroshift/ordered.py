@@ -28,6 +28,8 @@ class OrderedBlock(NamedTuple):
     """The filtered posteriors."""
     stay: np.ndarray
     """(n,) probability of having the class of the sample before."""
+    temperature: float
+    """The exponent of answers that are given at once."""
 
 
 def _late_merged(mine: LateAnswers, theirs: LateAnswers) -> LateAnswers:
@@ -60,8 +62,9 @@ class OrderedMethod(Method):
         which are none unless `late`. What is still due is stored in the same section as what was learned."""
 
     @abstractmethod
-    def _final(self, log_posteriors: np.ndarray, stay: np.ndarray) -> np.ndarray:
-        """Probabilities to answer with now, from filtered or smoothed log-posteriors (n, K)."""
+    def _final(self, log_posteriors: np.ndarray, stay: np.ndarray, temperature: np.ndarray | None = None) -> np.ndarray:
+        """Probabilities to answer with, from filtered or smoothed log-posteriors (n, K); with the present temperature
+        unless those of the samples (n,) are given."""
 
     @abstractmethod
     def _present_chain(self) -> StickyClasses:
@@ -112,7 +115,8 @@ class OrderedMethod(Method):
                 stay[0] = 0.0
             balanced = self._rebalanced(start, evidence, stay)
             filtered, _ = start.filter(balanced, stay)
-            return self._final(smooth(filtered, balanced, stay), stay)
+            temperatures = [np.full(len(block.stay), block.temperature) for block in blocks]
+            return self._final(smooth(filtered, balanced, stay), stay, np.concatenate([np.zeros(0), *temperatures]))
 
         return self._learn_and_answer(run, matrix)
 

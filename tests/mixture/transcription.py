@@ -41,8 +41,8 @@ Details that the equations leave open:
     without labelled samples; o_k and v_k are the first encoder's. Both posteriors of the agreement have the weight rho
     and no filter, b or proportions. Fewer than one sample, or a variance below 1e-10, is no agreement.
 16. A late answer has the temperature of the statistics that scored the last sample that came before it was final. The
-    answers of `finish` and `smooth` have the present temperature. `smooth` uses one a and the means b after the
-    recording for every sample, except a = 0 for one that follows none.
+    answers of `finish` have the present temperature, those of `smooth` the one that `adapt` would have used. `smooth`
+    uses one a and the means b after the recording for every sample, except a = 0 for one that follows none.
 17. After two streams are merged, the next sample follows neither stream's last sample, and the sums that a is estimated
     from are added.
 """
@@ -535,9 +535,8 @@ def smooth(run, settings):
         filtered.append(log_softmax(np.log(a * before + (1 - a) / classes) + balanced[-1]))
         stays.append(a)
         before = np.exp(filtered[-1])
-    tau = 1.0 if run.found is None else run.found.tau
     answers = [smoothed(filtered[i], balanced[i + 1 :], stays[i + 1 :]) for i in range(len(recorded))]
-    return np.array([np.exp(log_softmax(tau * answer)) for answer in answers])
+    return np.array([np.exp(log_softmax(one.tau * answer)) for one, answer in zip(recorded, answers, strict=True)])
 
 
 def transductive_settings(**parameters):

@@ -218,7 +218,7 @@ class StickyFilter(OrderedMethod):
         for _, step in self._steps(self._adapt_scores, rows, late=late):
             yield step.block, step.late
 
-    def _final(self, log_posteriors: np.ndarray, stay: np.ndarray) -> np.ndarray:
+    def _final(self, log_posteriors: np.ndarray, stay: np.ndarray, temperature: np.ndarray | None = None) -> np.ndarray:
         return np.exp(cool(log_posteriors, stay))
 
     def _present_chain(self) -> StickyClasses:
@@ -280,7 +280,7 @@ class StickyFilter(OrderedMethod):
                 final = self._final(final, late_stay[: len(final)])
             parts.append((evidence, balanced, filtered, stay, final))
         one = parts[0] if len(parts) == 1 else [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
-        return _Step(OrderedBlock(*one[:4]), one[4], chain, still_due, sums)
+        return _Step(OrderedBlock(one[0], one[1], one[2], one[3], temperature=1.0), one[4], chain, still_due, sums)
 
 
 def _tempering(log_p: np.ndarray, y: np.ndarray, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

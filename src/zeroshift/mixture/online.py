@@ -276,7 +276,14 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
         distances = None if mixture is None else mixture.distances(x, second)
         log_likelihoods = None if mixture is None or distances is None else mixture.log_likelihoods(distances)
         filtered = _Filtered.of(
-            self._chain, log_y, y, log_likelihoods, auto=self.order == "auto", balance=self.balance, ordered=ordered
+            self._chain,
+            log_y,
+            y,
+            log_likelihoods,
+            auto=self.order == "auto",
+            balance=self.balance,
+            temperature=self.temperature,
+            ordered=ordered,
         )
         answer, posteriors = filtered.answer, filtered.posteriors
         scores, soft_labels, confidences = answer, posteriors, 0.0
@@ -322,8 +329,9 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
     def _present_chain(self) -> StickyClasses:
         return self._chain
 
-    def _final(self, log_posteriors: np.ndarray, stay: np.ndarray) -> np.ndarray:
-        return np.exp(log_softmax(self.temperature * log_posteriors))
+    def _final(self, log_posteriors: np.ndarray, stay: np.ndarray, temperature: np.ndarray | None = None) -> np.ndarray:
+        exponents: Any = self.temperature if temperature is None else temperature[:, None]
+        return np.exp(log_softmax(exponents * log_posteriors))
 
     def _rebalanced(self, start: StickyClasses, evidence: np.ndarray, stay: np.ndarray) -> np.ndarray:
         means = self._chain.evidence / self._chain.evidence.sum()
@@ -360,6 +368,7 @@ class _Filtered(NamedTuple):
         *,
         auto: bool,
         balance: float,
+        temperature: float,
         ordered: bool,
     ) -> _Filtered:
         """From zero-shot posteriors and what the Gaussians say; without `auto` as if in random order. The block is
@@ -374,7 +383,7 @@ class _Filtered(NamedTuple):
             if auto:
                 chain = chain.in_random_order(to_numpy(y), to_numpy(posteriors[-1]))
             empty = np.zeros((0, log_y.shape[1]))
-            return cls(answer, posteriors, log_y, chain, OrderedBlock(empty, empty, empty, stay))
+            return cls(answer, posteriors, log_y, chain, OrderedBlock(empty, empty, empty, stay, 1.0))
         host = to_numpy(log_y)
         balanced, chain = chain.balance(host, balance * _order_of(stay))
         evidence = host
@@ -384,7 +393,7 @@ class _Filtered(NamedTuple):
         filtered, chain = chain.filter(balanced, stay)
         answer = backend.asarray(filtered, backend.xp.float64)
         log_prior = answer if log_likelihoods is None else answer - log_likelihoods
-        block = OrderedBlock(evidence, balanced, filtered, stay)
+        block = OrderedBlock(evidence, balanced, filtered, stay, temperature)
         return cls(answer, backend.xp.exp(answer), log_prior, chain if auto else before, block)
 
 
