@@ -1,6 +1,7 @@
 """Sensitivity: each parameter of the anchored mixture varied alone, the runs and the remarks."""
 
 import inspect
+import re
 
 import pytest
 
@@ -13,8 +14,10 @@ from zeroshift.experiments import Options, Suite
 from zeroshift.experiments._shared.findings import Lines
 from zeroshift.experiments.sensitivity import CONSTANTS, EXPERIMENT, METHODS, PLATEAU, constants_of
 
-UNSTUDIED = {"prototypes", "logit_scale", "support", "view_ratio", "memory_budget", "chunk_size"}
-"""What is given with the data, or changes no answer."""
+UNSTUDIED = {
+    "prototypes", "logit_scale", "support", "view_ratio", "memory_budget", "chunk_size", "order", "lag", "half_life",
+}  # fmt: skip
+"""What is given with the data, chosen for a use, or changes no answer."""
 
 BY_ORDER_OR_COUNT = {"first_samples"}
 """Makes no difference to a whole set."""
@@ -57,7 +60,7 @@ def test_values_are_on_both_sides_of_the_default(constant):
         assert default not in constant.values
         assert len(set(constant.values)) == len(constant.values) >= 4
         assert min(constant.values) < default
-        assert max(constant.values) > default or (constant.name, default) == ("relief", 1.0)
+        assert max(constant.values) > default
         for value in constant.values:
             given = constant.parameters(protocol, value)
             assert MethodSpec(METHODS[protocol], given).settings != MethodSpec(METHODS[protocol]).settings
@@ -120,7 +123,8 @@ def test_a_value_above_the_default_is_reported_and_the_worst_set_is_named(suite)
         plateau, rest = text.split(" Not on such a plateau: ")
         beaten, falls = rest.split(" It falls ")
         assert beaten == "weight (+1.0 at 2)."
-        assert "weight" not in plateau
+        assert "weight" not in re.split("[ ,.]+", plateau)
+        assert ("balance" in plateau) == text.startswith("online")
         assert "calm" in plateau
         assert falls.startswith("by as much or more for calm (-2.0 at ")
 

@@ -86,6 +86,7 @@ CONSTANTS = (
     # Nothing changes in random orders; benchmarks/ordered_streams.py is about the others.
     Constant("ordered_weight", (0.03125, 0.0625, 0.25, 0.5), CAUTION, ONLINE),
     Constant("relative_samples", (8.0, 16.0, 64.0, 128.0), CAUTION, ONLINE),
+    Constant("balance", (0.25, 0.5, 0.9, 1.0), CAUTION, ONLINE),
     Constant("few_classes_weight", (0.125, 0.25, 0.75, 1.0), CAUTION, TRANSDUCTIVE),
     Constant("proportions", (0.25, 0.5, 2.0, 4.0), CAUTION, TRANSDUCTIVE),
     Constant("calm", (0.015625, 0.03125, 0.125, 0.25), ANSWERS),
