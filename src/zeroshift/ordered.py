@@ -79,12 +79,14 @@ class OrderedMethod(Method):
         after them, in order. The others come with later calls, or with `finish`; m may be 0.
         """
         matrix = self._checked_recording(features)
+        return self._adapt_late(self._rows(matrix), matrix)
 
+    def _adapt_late(self, rows: Rows, given: Array) -> Array:
         def run() -> np.ndarray:
-            answers = [final for _, final in self._ordered_blocks(self._rows(matrix), late=True)]
+            answers = [final for _, final in self._ordered_blocks(rows, late=True)]
             return np.concatenate([np.zeros((0, self.n_classes)), *answers])
 
-        return self._learn_and_answer(run, matrix)
+        return self._learn_and_answer(run, given)
 
     def finish(self) -> Array:
         """The answers that `adapt_late` still owes, (m, K), in the library of the prototypes. The stream may go on."""
@@ -104,11 +106,13 @@ class OrderedMethod(Method):
         One probability of staying, that at the end of the recording, is used for all samples.
         """
         matrix = self._checked_recording(features)
+        return self._smooth(self._rows(matrix), matrix)
 
+    def _smooth(self, rows: Rows, given: Array) -> Array:
         def run() -> np.ndarray:
             self._check_none_due("smooth")
             start = self._present_chain()
-            blocks = [block for block, _ in self._ordered_blocks(self._rows(matrix), late=False)]
+            blocks = [block for block, _ in self._ordered_blocks(rows, late=False)]
             evidence = np.concatenate([np.zeros((0, self.n_classes)), *(block.evidence for block in blocks)])
             stay = np.full(len(evidence), self.stay)
             if len(stay) and not start.follows:
@@ -118,7 +122,7 @@ class OrderedMethod(Method):
             temperatures = [np.full(len(block.stay), block.temperature) for block in blocks]
             return self._final(smooth(filtered, balanced, stay), stay, np.concatenate([np.zeros(0), *temperatures]))
 
-        return self._learn_and_answer(run, matrix)
+        return self._learn_and_answer(run, given)
 
     def _checked_recording(self, features: Array) -> Array:
         features = as_floats("features", features)

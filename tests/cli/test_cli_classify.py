@@ -316,7 +316,24 @@ def test_a_second_encoder_needs_a_method_that_takes_it(classify, photos, vision_
     assert "or --method anchored_mixture_online or anchored_mixture_transductive." in message
 
 
-def test_a_second_encoder_and_a_stream_contradict_each_other(classify, photos, vision_model):
-    done = classify(photos, "--classes", "cat,dog", "--second-encoder", vision_model, "--stream")
-    assert done.exit_code == 2
-    assert "--second-encoder cannot be used with --stream" in " ".join(done.stderr.split())
+@pytest.mark.parametrize("lag", [None, 0, 2])
+def test_a_second_encoder_is_used_for_frames(classify, photos, tmp_path, model, vision_model, lag):
+    from zeroshift.encode import load_image_encoder
+
+    late = [] if lag is None else ["--lag", lag]
+    options = ["--classes", ",".join(CLASSES), "--second-encoder", vision_model, "--out", "p.npz", "--stream"]
+    done = classify(photos, *options, *late)
+    assert done.exit_code == 0, done.stderr
+    paths = sorted(photos.iterdir())
+    rows = encoded(model, paths).astype(np.float16)
+    second = load_image_encoder(vision_model, device="cpu").encode_images(paths).astype(np.float16)
+    prompts = [[template.replace("{}", name) for template in MODES["ensemble"].templates] for name in CLASSES]
+    made = OnlineAnchoredMixture(
+        prototypes(model, prompts).astype(np.float32), logit_scale=np.exp(3.3), lag=2 if lag is None else lag
+    )
+    if lag is None:
+        expected = made.smooth(rows, second=second)
+    else:
+        expected = np.concatenate([made.adapt_late(rows, second=second), made.finish()])
+    with np.load(tmp_path / "p.npz") as archive:
+        np.testing.assert_allclose(archive["probabilities"], expected, atol=1e-3)

@@ -89,9 +89,9 @@ class FrameSequence:
     order: str
     """How the images are ordered and chosen, for people."""
 
-    def classify(self, method: Method, features: FeatureSet) -> tuple[Comparison, StreamSummary]:
-        """Zero-shot and the method on the features of the frames."""
-        comparison, answers = self.options.compare(method, features, name=self.images.name)
+    def classify(self, method: Method, features: FeatureSet, *, second: str | None) -> tuple[Comparison, StreamSummary]:
+        """Zero-shot and the method on the features of the frames; `second` names those of a second encoder."""
+        comparison, answers = self.options.compare(method, features, name=self.images.name, second=second)
         return comparison, StreamSummary(self, self._timeline(comparison), answers)
 
     def _timeline(self, comparison: Comparison) -> Timeline:
@@ -168,16 +168,17 @@ class StreamOptions:
                 f"--stream and --method {info.name} contradict each other: {info.name} is transductive and does not "
                 "use the order of the frames. Fix: leave out one of them."
             )
+        setting = chosen.parameters.get("lag")
+        if setting is not None and self.lag is None:
+            raise ValueError(f"--set lag={setting}: with --stream, --lag sets it. Fix: --lag {setting}.")
+        if setting is not None and setting != self.lag:
+            raise ValueError(f"--lag {self.lag} and --set lag={setting} set the same parameter. Fix: keep --lag.")
         if not self.lag:
             return chosen
         if not hasattr(info.cls, "adapt_late"):
             raise ValueError(
                 f"--lag {self.lag}: {info.name} answers every frame at once. Fix: --method {info.name}+filter, or "
                 "--lag 0."
-            )
-        if chosen.parameters.get("lag", self.lag) != self.lag:
-            raise ValueError(
-                f"--lag {self.lag} and --set lag={chosen.parameters['lag']} set the same parameter. Fix: keep --lag."
             )
         return replace(chosen, parameters={**chosen.parameters, "lag": self.lag})
 
@@ -213,20 +214,21 @@ class StreamOptions:
         chosen = f"{fps:g} per second" if fps >= 1 else f"one every {1 / fps:g} seconds"
         return FrameSequence(self, images, frames.times, frames.end, True, f"{chosen}; {option}".rstrip("; "))
 
-    def compare(self, method: Method, features: FeatureSet, *, name: str) -> tuple[Comparison, str]:
+    def compare(self, method: Method, features: FeatureSet, *, name: str, second: str | None) -> tuple[Comparison, str]:
         """Zero-shot and the method on the frames, and in words when the answers are given."""
         zero_shot = zero_shot_baseline(method, features)
         learner: Any = method
+        other = {} if second is None else {"second": features.extra[second]}
         started = time.perf_counter()
         if self.lag:
-            rows = [learner.adapt_late(features.features), learner.finish()]
+            rows = [learner.adapt_late(features.features, **other), learner.finish()]
             probabilities = np.concatenate([to_numpy(part) for part in rows])
             when = f"{counted(self.lag, 'frame')} late"
         elif self.lag is None and hasattr(method, "smooth"):
-            probabilities = to_numpy(learner.smooth(features.features))
+            probabilities = to_numpy(learner.smooth(features.features, **other))
             when = "from the whole sequence; --lag 0 answers as for a live camera"
         else:
-            return compare(features, [zero_shot, method], name=name), "at once, from the frames so far"
+            return compare(features, [zero_shot, method], name=name, second=second), "at once, from the frames so far"
         seen = np.array([features.n_samples])
         run = StreamRun(probabilities, time.perf_counter() - started, seen, bank_history=None)
         comparison = compare(features, [zero_shot], name=name)

@@ -111,8 +111,6 @@ def classify(
         raise ValueError(f"--method {chosen_method.info.name} {missing}.")
     if second_encoder is not None:
         check_takes_second(chosen_method.info, "--second-encoder")
-        if stream:
-            raise ValueError("--second-encoder cannot be used with --stream. Fix: leave out one of them.")
     if sheet is not None and no_sheet:
         raise ValueError("--sheet and --no-sheet contradict each other. Fix: give one.")
     check_predictions_format(out)
@@ -201,7 +199,7 @@ def _classify_images(
         both = [zero_shot_baseline(method, features), method]
         comparison, stream = compare(features, both, name=images.name, second=extraction.second), None
     else:
-        comparison, stream = sequence.classify(method, features)
+        comparison, stream = sequence.classify(method, features, second=extraction.second)
     rejected = reject_scores(features, prototypes=method.prototypes)
     seconds = stream.timeline.times if stream is not None and stream.timeline.in_seconds else None
     write_predictions(out, comparison, rejected, raw_csv=raw_csv, seconds=seconds)

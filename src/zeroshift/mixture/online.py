@@ -253,6 +253,24 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
         for block, scores, _, _ in self._adapt_blocks(rows, late=False, ordered=False):
             yield block, scores
 
+    def adapt_late(self, features: Array, *, second: Array | None = None) -> Array:
+        """Learn from `features` and return the answers that are final now, (m, K): those of samples with `lag` samples
+        after them, in order. The others come with later calls, or with `finish`; m may be 0. `second` is as in `adapt`.
+        """
+        if second is None:
+            return super().adapt_late(features)
+        return self._adapt_late(*self._both_rows(features, second)[:2])
+
+    def smooth(self, features: Array, *, second: Array | None = None) -> Array:
+        """Learn from a recording, features (N, d) in order, and answer every sample from all of them: (N, K).
+
+        One probability of staying, that at the end of the recording, is used for all samples. `second` is as in
+        `adapt`.
+        """
+        if second is None:
+            return super().smooth(features)
+        return self._smooth(*self._both_rows(features, second)[:2])
+
     def _ordered_blocks(self, rows: Rows, *, late: bool) -> Iterator[tuple[OrderedBlock, np.ndarray]]:
         for _, _, block, final in self._adapt_blocks(rows, late=late, ordered=True):
             yield block, final
