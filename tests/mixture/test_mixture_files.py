@@ -40,9 +40,8 @@ def learned(stream, rows, case, second=None):
 
 
 def continued(method, stream, rows, second=None):
-    if method.lag:
-        return method.adapt_late(stream.features[rows])
-    return method.adapt(stream.features[rows], second=None if second is None else second[rows])
+    call = method.adapt_late if method.lag else method.adapt
+    return call(stream.features[rows], second=None if second is None else second[rows])
 
 
 def twins(method, path):
@@ -54,16 +53,14 @@ def twins(method, path):
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("both", [False, True], ids=["one encoder", "two encoders"])
 def test_a_saved_stream_continues_bit_for_bit(stream, case, both, tmp_path):
-    if both and "late" in case:
-        pytest.skip("late answers have no second encoder")
     second = second_of(stream) if both else None
     method = learned(stream, 47, case, second)
     found = twins(method, tmp_path / "state.safetensors")
     expected = [method.predict(stream.features), continued(method, stream, slice(47, None), second)]
-    expected += [method.finish(), method.smooth(stream.features) if not both else method.means]
+    expected += [method.finish(), method.smooth(stream.features, second=second)]
     for twin in found:
         answers = [twin.predict(stream.features), continued(twin, stream, slice(47, None), second)]
-        answers += [twin.finish(), twin.smooth(stream.features) if not both else twin.means]
+        answers += [twin.finish(), twin.smooth(stream.features, second=second)]
         for answer, own in zip(answers, expected, strict=True):
             np.testing.assert_array_equal(answer, own)
         assert (twin.n_seen, twin.stay, twin.caution) == (method.n_seen, method.stay, method.caution)
@@ -96,14 +93,9 @@ def test_a_saved_stream_moves_to_torch_and_back(case, tmp_path):
     np.testing.assert_allclose(np.asarray(found), expected, rtol=0, atol=1e-9)
 
 
-def merged_late():
+def test_late_answers_that_are_due_are_not_merged():
     stream = class_sorted()
     one, other = learned(stream, 20, "late answers due"), learned(stream, 30, "late answers due")
-    return one, other
-
-
-def test_late_answers_that_are_due_are_not_merged():
-    one, other = merged_late()
     with pytest.raises(ValueError, match=r"10 late answers are still due\. Fix: call finish\(\) of both first"):
         one.merge(other)
     assert one.n_seen == 20

@@ -191,7 +191,8 @@ SECOND = useful(STREAM)
 )
 def test_invalid_features_are_refused_before_anything_is_learned(cls, features, second, message):
     method = create(cls, STREAM)
-    for call in (method.adapt, method.adapt_scores, method.predict, method.predict_scores):
+    ordered = [method.adapt_late, method.smooth] if cls is OnlineAnchoredMixture else [method.survey]
+    for call in (method.adapt, method.adapt_scores, method.predict, method.predict_scores, *ordered):
         with pytest.raises(ValueError, match=message):
             call(features, second=second)
     assert method.n_seen == 0
