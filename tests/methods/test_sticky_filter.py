@@ -333,6 +333,7 @@ def test_what_cannot_be_merged():
         (lambda t: methods.create("tpt+filter", t), ValueError, "tpt cannot be filtered: it is episodic"),
         (lambda t: methods.create("tip_adapter+filter", t), ValueError, "it is few-shot"),
         (lambda t: methods.create("tad+filter", t), ValueError, "Did you mean 'tda'"),
+        (lambda t: methods.create("tda+fitler", t), ValueError, "Did you mean .tda.filter"),
         (lambda t: methods.create("tda+filter+filter", t), ValueError, "has the filter already"),
     ],
 )

@@ -141,7 +141,8 @@ def get(name: str) -> MethodInfo:
         return methods[name]
     if name.endswith(SUFFIX):
         return MethodInfo.of(StickyFilter.of(get(name.removesuffix(SUFFIX)).cls))
-    raise ValueError(f"no method is called {name!r}. {did_you_mean(name, methods)}Known: {', '.join(methods)}.")
+    known = [*methods, *(f"{info.name}{SUFFIX}" for info in list_methods("online") if "+" in name)]
+    raise ValueError(f"no method is called {name!r}. {did_you_mean(name, known)}Known: {', '.join(methods)}.")
 
 
 def create(name: str, prototypes: Array, **parameters: Any) -> Method:
