@@ -96,7 +96,7 @@ ONE_CLASS = np.array([[1.0, 0.0]] * 4)
 
 
 def test_few_classes_leave_the_anchors_at_the_text():
-    """Anchors count twice, and lie at the prototypes (1, 0) and (0, 1): means (6, 0)/4 + (1, 0)/2 and the like. They
+    """Anchors count twice, and are the prototypes (1, 0) and (0, 1): means (6, 0)/4 + (1, 0)/2 and the like. They
     are as good as known."""
     mixture = found(sums=sums_of_stream(ONE_CLASS))
     assert mixture.stream == StreamDiagnostics(0.0, 1.0, 1.0)
