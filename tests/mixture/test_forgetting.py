@@ -21,7 +21,7 @@ def create(stream, **parameters):
 
 
 @pytest.mark.parametrize("name", STREAMS)
-@pytest.mark.parametrize("staleness", [0.0, 0.03125, 0.5])
+@pytest.mark.parametrize("staleness", [0.0, 0.5])
 @pytest.mark.parametrize("half_life", [16.0, 100.0])
 def test_streams_equal_the_transcription(name, staleness, half_life):
     stream = STREAMS[name]()
@@ -42,8 +42,6 @@ def test_a_sample_counts_half_after_the_half_life():
     first = method.counts
     method.adapt(stream.features[1:21])
     assert method.counts.sum() == pytest.approx(sum(0.5 ** (age / 20) for age in range(21)))
-    without = create(stream, half_life=20.0, staleness=0.0)
-    without._chain = method._chain
     expected = sum(0.5 ** (age / 20) for age in range(20))
     assert method.counts.sum() - expected == pytest.approx(first.sum() / 2)
 
@@ -64,11 +62,11 @@ def test_a_long_stream_weighs_no_more_than_the_half_life_allows():
 
 
 def test_what_is_forgotten_no_longer_matters():
-    """The same thousand samples after different pasts lead to nearly the same classes."""
-    problem = make_problem(6, 12, 1000, seed=81)
-    pasts = [make_problem(6, 12, 200, seed=seed).features for seed in (82, 83)]
+    """The same samples after different pasts lead to nearly the same classes."""
+    problem = make_problem(6, 12, 400, seed=81)
+    pasts = [make_problem(6, 12, 100, seed=seed).features for seed in (82, 83)]
     means = {}
-    for half_life in (None, 40.0):
+    for half_life in (None, 20.0):
         learned = []
         for past in pasts:
             method = OnlineAnchoredMixture(problem.prototypes, logit_scale=20.0, half_life=half_life, order="none")
@@ -76,7 +74,7 @@ def test_what_is_forgotten_no_longer_matters():
             method.adapt(problem.features)
             learned.append(method.means)
         means[half_life] = np.abs(learned[0] - learned[1]).max()
-    assert means[40.0] < 0.01 * means[None]
+    assert means[20.0] < 0.01 * means[None]
 
 
 @pytest.mark.parametrize("staleness", [0.0, 0.03125])

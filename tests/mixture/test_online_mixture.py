@@ -38,7 +38,7 @@ def test_whole_streams(name, staleness):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["cifar10", "fmnist"])
 def test_rows_of_packs(name):
-    assert_equals_transcription(pack_stream(500, name))
+    assert_equals_transcription(pack_stream(350, name))
 
 
 @pytest.mark.parametrize("name", STREAMS)

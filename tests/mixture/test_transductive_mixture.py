@@ -34,8 +34,8 @@ def test_whole_sets(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["cifar10", "fmnist"])
-def test_whole_packs(name):
-    assert_equals_transcription(pack_stream(1500, name), chunk_size=None)
+def test_rows_of_packs(name):
+    assert_equals_transcription(pack_stream(700, name), chunk_size=None)
 
 
 @pytest.mark.parametrize("lacking", [False, True], ids=["all classes", "a third of them"])
