@@ -95,6 +95,25 @@ def run(folder: Path, job: tuple[str, str, int, str]) -> tuple[tuple[str, str, i
     return job, found
 
 
+def late_table(found: Mapping[tuple[str, str, int, str], list[float]], names: Sequence[str]) -> str:
+    """One row per stream: mean accuracy of CLIP and composed sets, at once and later."""
+    columns = ("zero-shot", "mixture", *LATE)
+    lines = ["| stream | zero-shot | at once | 2 late | 5 late | recording |", "|---" * 6 + "|"]
+    for stream in STREAMS:
+        cells = []
+        for column in columns:
+            runs = [
+                [found[name, stream, seed, column][0] for name in GROUPS[group] if name in names]
+                for group in ("CLIP", "composed")
+                for seed in range(ORDERS)
+                if (GROUPS[group][-1], stream, seed, column) in found
+            ]
+            halves = runs[:ORDERS], runs[ORDERS:]
+            cells.append(" / ".join(f"{np.mean(half):.1f}" for half in halves if half))
+        lines.append(f"| {stream} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def table(found: Mapping[tuple[str, str, int, str], list[float]], columns: Sequence[str], names: Sequence[str]) -> str:
     """One row per stream and column: mean accuracy and ECE of each group, and the worst cell of the two."""
     groups = {group: [name for name in GROUPS[group] if name in names] for group in ("CLIP", "composed")}
@@ -143,8 +162,7 @@ def main() -> None:
     with multiprocessing.Pool(options.processes) as pool:
         found = dict(pool.imap_unordered(partial(run, options.runs), jobs))
     main_columns = [column for column in options.columns if column not in LATE]
-    late_columns = ["zero-shot", "mixture", *LATE]
-    tables = {"ordered": table(found, main_columns, names), "late": table(found, late_columns, names)}
+    tables = {"ordered": table(found, main_columns, names), "late": late_table(found, names)}
     for section, text in tables.items():
         if options.print:
             print(text, end="\n\n")
