@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zeroshift.sticky import FICTITIOUS, PENALTY, STAY_VALUES, TRUST, LateAnswers, StickyClasses, smooth
+from zeroshift.sticky import FICTITIOUS, MEMORY, PENALTY, STAY_VALUES, TRUST, LateAnswers, StickyClasses, smooth
 
 N, K = 5, 3
 
@@ -48,7 +48,7 @@ def estimate(y):
         if t:
             before = path_posteriors(np.array(evidence[:-1]), best, base=np.array(base[:-1]))[-1]
             for index, a in enumerate(STAY_VALUES):
-                now[index] *= (a * before + (1 - a) * base[t]) @ evidence[t] / new
+                now[index] = now[index] ** (1 - 1 / MEMORY) * (a * before + (1 - a) * base[t]) @ evidence[t] / new
         likelihoods.append(now)
         best.append(max(STAY_VALUES[1:], key=lambda a, now=now: now[STAY_VALUES.index(a)]))
         sums, counts = sums + y[t], counts + base[t] * evidence[t] / new
@@ -315,3 +315,13 @@ def test_late_answers_that_no_samples_lead_to_are_refused(changes, words):
         LateAnswers(4, 2).restore(arrays | changes, {})
     with pytest.raises(ValueError, match="more than lag = 1"):
         LateAnswers(4, 1).restore(arrays, {})
+
+
+def test_a_stream_may_come_to_have_an_order_and_lose_it():
+    rng = np.random.default_rng(0)
+    unordered, ordered = rng.integers(5, size=2000), np.repeat(rng.integers(5, size=100), 20)
+    chain = StickyClasses(5)
+    for labels, expected in ((unordered, False), (ordered, True), (unordered, False)):
+        _, chain = chain.observe(np.full((2000, 5), 0.1) + 0.5 * np.eye(5)[labels])
+        assert (chain.stay > 0.7) == expected
+        assert (chain.stay < 0.05) != expected

@@ -5,10 +5,11 @@ all classes alike. The prior of a sample is then a f + (1 - a) / K, with f the p
 posterior is proportional to its evidence times that prior.
 
 a is estimated without labels, from zero-shot posteriors alone, so that what a method has learned cannot hide the order.
-Each sample adds to the log-likelihoods of a few values of a (`STAY_VALUES`) relative to a = 0, random order. Zero-shot
-posteriors favour some classes throughout, which must not look like order. In the estimate they are therefore divided by
-their mean over the stream, and a class that does not stay is drawn by its frequency in the stream (online EM): on
-average, neighbours that have nothing to do with each other then lower the likelihood of every a above 0.
+Each sample adds to the log-likelihoods of a few values of a (`STAY_VALUES`) relative to a = 0, random order. Samples
+long ago count less and less (`MEMORY`), because a stream may come to have an order, or lose it. Zero-shot posteriors
+favour some classes throughout, which must not look like order. In the estimate they are therefore divided by their mean
+over the stream, and a class that does not stay is drawn by its frequency in the stream (online EM): on average,
+neighbours that have nothing to do with each other then lower the likelihood of every a above 0.
 
 Everything here is NumPy in float64, whatever library a method uses: the recursion is a few operations on K numbers per
 sample, which no GPU does faster. Nothing is changed in place. `observe` and `filter` return a new chain, which the
@@ -31,6 +32,7 @@ __all__ = [
     "BALANCE",
     "COOLING",
     "FICTITIOUS",
+    "MEMORY",
     "PENALTY",
     "STAY_VALUES",
     "TRUST",
@@ -45,6 +47,9 @@ STAY_VALUES = (0.0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
 
 PENALTY = 10.0
 """How much larger the log-likelihood of an order must be than that of random order before they are equally probable."""
+
+MEMORY = 100.0
+"""Samples that the log-likelihoods of a remember: with each sample, the sums so far lose 1 / MEMORY of their size."""
 
 FICTITIOUS = 0.05
 """Samples of each class that means and frequencies begin with."""
@@ -70,14 +75,14 @@ class StickyClasses:
     >>> stay, chain = chain.observe(y)
     >>> answers, chain = chain.filter(np.log(y), stay)
     >>> np.exp(answers).max(axis=1)[[0, -1]].round(3), round(chain.stay, 3)
-    (array([0.6  , 0.974]), 0.857)
+    (array([0.6  , 0.973]), 0.853)
     """
 
     def __init__(self, n_classes: int, *, penalty: float = PENALTY, trust: float = TRUST) -> None:
         self.penalty = penalty
         self.trust = trust
         self.log_likelihoods = np.zeros(len(STAY_VALUES))
-        """Of each value of a, relative to the first: sums over the samples."""
+        """Of each value of a, relative to the first: sums over the samples, old ones forgotten."""
         self.posteriors = np.full(n_classes, FICTITIOUS)
         """Sum of the zero-shot posteriors (K,), with the fictitious samples."""
         self.frequencies = self.posteriors
@@ -126,6 +131,7 @@ class StickyClasses:
             n_drawn = float(drawn.dot(ones))
             same, new = float(f.dot(row)), n_drawn / n_frequencies
             if follows:
+                log_likelihoods *= 1.0 - 1.0 / MEMORY
                 log_likelihoods += np.log1p(values * (same / new - 1.0))
             follows = True
             a = STAY_VALUES[1 + int(log_likelihoods[1:].argmax())]  # the most likely order, if there is one
