@@ -64,6 +64,7 @@ MAX_PENDING = 256
 
 STAY_VALUES = [0.0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98]
 PENALTY = 10.0
+MEMORY = 100
 FICTITIOUS = 0.05
 TRUST = 0.95
 SMALLEST_STAY = 1e-3
@@ -160,7 +161,8 @@ class Chain:
         if self.last is not None:
             for index, a in enumerate(STAY_VALUES):
                 probability = (a * before + (1 - a) * frequencies) @ e
-                self.log_likelihoods[index] += math.log(probability / (frequencies @ e))
+                forgotten = self.log_likelihoods[index] / MEMORY
+                self.log_likelihoods[index] += math.log(probability / (frequencies @ e)) - forgotten
         a = STAY_VALUES[1 + int(np.argmax(self.log_likelihoods[1:]))]
         after = (a * before + (1 - a) * frequencies) * e
         self.last = after / after.sum()
