@@ -316,6 +316,7 @@ class TestTwoWriters:
 SLOW_WRITER = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 import zeroshift.files, zeroshift.report.page, zeroshift.report.predictions
 from contextlib import contextmanager
 from zeroshift.cli import main
