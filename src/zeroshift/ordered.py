@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from zeroshift.arrays import Array, Backend, Rows, as_floats, check_matrix, is_d
 from zeroshift.interrupts import Watch
 from zeroshift.method import Method
 from zeroshift.parameters import Number, parameter, state
-from zeroshift.sticky import LateAnswers, StickyClasses, smooth
+from zeroshift.sticky import TRUST, LateAnswers, StickyClasses, smooth
 
 __all__ = ["OrderedBlock", "OrderedMethod"]
 
@@ -47,14 +47,23 @@ class OrderedMethod(Method):
         default=0,
     )
 
+    _trust: ClassVar[float] = TRUST
+    """Share of the estimated probability of staying that answers are filtered with."""
+
+    _chain: StickyClasses = state(
+        lambda self: StickyClasses(self.n_classes, trust=self._trust),
+        saved_as="sticky_order",
+        merge=StickyClasses.merged,
+        check=lambda self, chain: chain.check(self._n_seen),
+    )
     _late: LateAnswers = state(
         lambda self: LateAnswers(self.n_classes, self.lag), saved_as="sticky_late", merge=_late_merged
     )
 
     @property
-    @abstractmethod
     def stay(self) -> float:
         """The estimated probability that the next sample has the class of the one before, as the filter uses it."""
+        return self._chain.stay
 
     @abstractmethod
     def _ordered_blocks(self, rows: Rows, *, late: bool) -> Iterator[tuple[OrderedBlock, np.ndarray]]:
@@ -65,10 +74,6 @@ class OrderedMethod(Method):
     def _final(self, log_posteriors: np.ndarray, stay: np.ndarray, temperature: np.ndarray | None = None) -> np.ndarray:
         """Probabilities to answer with, from filtered or smoothed log-posteriors (n, K); with the present temperature
         unless those of the samples (n,) are given."""
-
-    @abstractmethod
-    def _present_chain(self) -> StickyClasses:
-        """The chain after the samples learned so far."""
 
     @abstractmethod
     def _rebalanced(self, start: StickyClasses, evidence: np.ndarray, stay: np.ndarray) -> np.ndarray:
@@ -89,7 +94,8 @@ class OrderedMethod(Method):
         return self._learn_and_answer(run, given)
 
     def finish(self) -> Array:
-        """The answers that `adapt_late` still owes, (m, K), in the library of the prototypes. The stream may go on."""
+        """The answers that `adapt_late` has not returned yet, (m, K), in the library of the prototypes. The stream may
+        continue."""
 
         def run() -> np.ndarray:
             answers, none_due = self._late.finish()
@@ -111,7 +117,7 @@ class OrderedMethod(Method):
     def _smooth(self, rows: Rows, given: Array) -> Array:
         def run() -> np.ndarray:
             self._check_none_due("smooth")
-            start = self._present_chain()
+            start = self._chain
             blocks = [block for block, _ in self._ordered_blocks(rows, late=False)]
             evidence = np.concatenate([np.zeros((0, self.n_classes)), *(block.evidence for block in blocks)])
             stay = np.full(len(evidence), self.stay)

@@ -26,7 +26,7 @@ FEATURES_SCHEMA = 2
 """Version of the .safetensors layout; raised when an older zeroshift could not read the new one."""
 
 NPZ_KEYS = ("features", "view_features", "labels", "prototypes", "class_names", "logit_scale", "meta")
-"""The arrays read from an .npz file, besides `prototypes_<mode>` and `extra_features_<name>`; others are ignored."""
+"""The arrays read from an .npz file, as are `prototypes_<mode>` and `extra_features_<name>`; others are ignored."""
 
 EXTRA_PREFIX = "extra_features_"
 

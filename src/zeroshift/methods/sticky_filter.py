@@ -57,10 +57,10 @@ class StickyFilter(OrderedMethod):
     With `lag`, answers may come later and are better: `adapt_late` answers each sample when `lag` more have come, and
     `finish` the last ones. `smooth` answers a whole recording, every sample from those before and after it.
 
-    An over-confident method would drown what its neighbours say. Its probabilities are therefore raised to one power,
-    so that their mean equals the mean zero-shot probability of the same labels. Where there is order, they are divided
-    by a power of their mean over the stream, so that classes that the method favours throughout do not win more and
-    more, and filtered answers are made less certain, because neighbours share errors.
+    The probabilities of an over-confident method would outweigh the samples before. They are therefore raised to one
+    power, so that their mean equals the mean zero-shot probability of the same labels. Where there is order, they are
+    divided by a power of their mean over the stream, so that classes that the method favours throughout do not win more
+    and more, and filtered answers are made less certain, because neighbours share errors.
 
     Examples
     --------
@@ -73,12 +73,6 @@ class StickyFilter(OrderedMethod):
     (array([0.69, 0.98]), array([0.9 , 0.98]))
     """
 
-    _chain: StickyClasses = state(
-        lambda self: StickyClasses(self.n_classes),
-        saved_as="sticky_order",
-        merge=StickyClasses.merged,
-        check=lambda self, chain: chain.check(self._n_seen),
-    )
     _confidences: np.ndarray = state(
         lambda self: np.zeros(1 + N_TEMPERATURES),
         saved_as="sticky_tempering",
@@ -194,11 +188,6 @@ class StickyFilter(OrderedMethod):
             saved_as = self.declared_states[name].saved_as
             setattr(self, name, serialization.unpack(getattr(self, name), saved_as, arrays, values))
 
-    @property
-    def stay(self) -> float:
-        """The estimated probability that the next sample has the class of the one before, as the filter uses it."""
-        return self._chain.stay
-
     def _collect(
         self, rows: Rows, given: Array, run: Callable[[Any], Blocks], learn: bool, probabilities: bool
     ) -> Array:
@@ -220,9 +209,6 @@ class StickyFilter(OrderedMethod):
 
     def _final(self, log_posteriors: np.ndarray, stay: np.ndarray, temperature: np.ndarray | None = None) -> np.ndarray:
         return np.exp(cool(log_posteriors, stay))
-
-    def _present_chain(self) -> StickyClasses:
-        return self._chain
 
     def _rebalanced(self, start: StickyClasses, evidence: np.ndarray, stay: np.ndarray) -> np.ndarray:
         return start.balance(evidence, BALANCE * stay, whole=True)[0]

@@ -106,6 +106,7 @@ class AnchoredMixture(ViewMethod):
     def _prepare(self) -> None:
         backend = Backend.of(self.prototypes)
         self._wide_prototypes = backend.asarray(self.prototypes, backend.xp.float64)
+        # Parameters; where a subclass leaves no choice, its class attributes.
         self._constants = MixtureConstants(
             **{name: getattr(self, name) for name in MixtureConstants.__dataclass_fields__}
         )
@@ -231,7 +232,7 @@ class AnchoredMixture(ViewMethod):
         if not given:
             raise ValueError(
                 f"second is missing: the {self._n_seen} samples before had features of a second encoder. "
-                "Fix: second=..., or reset() to begin without it."
+                "Fix: second=..., or reset() to begin without it; in commands, --second."
             )
         before = f"had {learned} columns" if learned else "was not given"
         raise ValueError(

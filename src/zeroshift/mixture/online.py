@@ -23,9 +23,6 @@ __all__ = ["OnlineAnchoredMixture"]
 MAX_PENDING = 256
 """Largest number of samples counted together, which bounds the memory for pending samples."""
 
-TRUST = 0.95
-"""Answers are filtered with this share of the estimated probability of staying: neighbours share errors."""
-
 SMALLEST_STAY = 1e-3
 """A smaller probability of staying counts as zero: then no recursion over the samples is needed."""
 
@@ -201,18 +198,13 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
         default=0.03125,
     )
 
+    _trust = 0.95
     few_classes_weight, proportions = 1.0, 0.0  # a stream may bring other classes later, so none is made improbable
 
     _stream: StreamSums = state(
         lambda self: StreamSums(self._zero_sums(), MAX_PENDING if self.staleness else 1, self.half_life),
         saved_as="",
         merge=StreamSums.merged,
-    )
-    _chain: StickyClasses = state(
-        lambda self: StickyClasses(self.n_classes, trust=TRUST),
-        saved_as="sticky_order",
-        merge=StickyClasses.merged,
-        check=lambda self, chain: chain.check(self._n_seen if self.order == "auto" else 0),
     )
 
     def _current_sums(self) -> Sums:
@@ -344,9 +336,6 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
     def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
         return self._adapt_scores(self._averaged(images))
 
-    def _present_chain(self) -> StickyClasses:
-        return self._chain
-
     def _final(self, log_posteriors: np.ndarray, stay: np.ndarray, temperature: np.ndarray | None = None) -> np.ndarray:
         exponents: Any = self.temperature if temperature is None else temperature[:, None]
         return np.exp(log_softmax(exponents * log_posteriors))
@@ -357,6 +346,8 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
 
     def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
         super()._restore(arrays, values)
+        if self.order == "none":
+            self._chain.check(0)
         counted, pending = self._stream.n_counted, self._stream.n_pending
         if counted + pending != self.n_seen or pending > self._update_interval():
             raise ValueError(f"{counted} samples in the sums and {pending} pending do not make n_seen = {self.n_seen}")
@@ -417,4 +408,4 @@ class _Filtered(NamedTuple):
 
 def _order_of(stay: np.ndarray) -> np.ndarray:
     """How much of an order there is, from 0 to 1, given the filter's probability of staying."""
-    return np.where(stay < SMALLEST_STAY, 0.0, np.minimum(1.0, stay / (TRUST * FULL_ORDER)))
+    return np.where(stay < SMALLEST_STAY, 0.0, np.minimum(1.0, stay / (OnlineAnchoredMixture._trust * FULL_ORDER)))
