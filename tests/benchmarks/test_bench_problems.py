@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from zeroshift import FeatureSet
+from zeroshift import FeatureSet, TransductiveADAPT
+from zeroshift.adapt.bank_term_bounds import fit_cones, shared_direction, uncertain_pairs
 from zeroshift.benchmarks.problems import CHUNK_ROWS, BenchProblem, clip_like, clip_like_file, describe_geometry
 
 
@@ -43,6 +44,35 @@ def test_one_shared_anisotropic_covariance():
     problem = clip_like(classes=2, dimension=32, samples=6000)
     one, other = (np.cov(problem.features[problem.labels == k].T) for k in (0, 1))
     assert np.linalg.norm(one - other) < 0.25 * np.linalg.norm(one)
+
+
+def test_the_clustered_geometry_has_cosines_of_either_sign_and_defeats_the_cones():
+    problem = clip_like(classes=200, dimension=128, samples=2000, geometry="clustered")
+    found = describe_geometry(problem)
+    assert 0.3 < found.between < 0.45
+    assert 1e-4 < found.negative < 2e-2
+    adapter = TransductiveADAPT(problem.prototypes, logit_scale=problem.logit_scale)
+    adapter.adapt(problem.features)
+    bank = adapter._evidence
+    sums, weights = bank.sums()
+    m = shared_direction(sums)
+    x = problem.features[:200].astype(np.float64)
+    cones = fit_cones(bank.features, bank.occupied, sums, weights, m)
+    assert uncertain_pairs(x @ sums.T, x, m, cones, weights).mean() > 0.5
+
+
+def test_classes_of_one_cluster_are_alike():
+    prototypes = clip_like(100, 64, 10, geometry="clustered").prototypes
+    cosines = np.sort(prototypes @ prototypes.T, axis=1)
+    nearest, median = cosines[:, -2].mean(), np.median(cosines)
+    plain = clip_like(100, 64, 10).prototypes
+    plain_cosines = np.sort(plain @ plain.T, axis=1)
+    assert nearest - median > plain_cosines[:, -2].mean() - np.median(plain_cosines)
+
+
+def test_an_unknown_geometry_is_refused():
+    with pytest.raises(ValueError, match="geometry must be"):
+        clip_like(5, 16, 10, geometry="round")
 
 
 def test_rows_are_unit_float32():
