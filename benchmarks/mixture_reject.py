@@ -72,7 +72,7 @@ def measure(group: str, where: str, seed: int) -> dict[str, float]:
 
 def nearest(mixture: AnchoredMixture, features: np.ndarray) -> np.ndarray:
     """(N,) squared Mahalanobis distances to the nearest class mean."""
-    precision, means, x = mixture.precision, mixture.means, features.astype(np.float64)
+    precision, means, x = mixture.precision_matrix, mixture.means, features.astype(np.float64)
     directions = means @ precision
     own = np.sum((x @ precision) * x, axis=1)
     return own + np.min(np.sum(directions * means, axis=1) - 2 * x @ directions.T, axis=1)

@@ -101,5 +101,5 @@ def assert_same_bank(method: OnlineADAPT, other: OnlineADAPT, *, rounding: float
 def assert_same_statistics(method: OnlineADAPT, other: OnlineADAPT) -> None:
     assert method.n_seen == other.n_seen
     np.testing.assert_allclose(to_numpy(method.means), other.means, rtol=0, atol=1e-9)
-    scale = np.abs(other.precision).max()
-    np.testing.assert_allclose(to_numpy(method.precision), other.precision, rtol=0, atol=1e-7 * scale)
+    scale = np.abs(other.precision_matrix).max()
+    np.testing.assert_allclose(to_numpy(method.precision_matrix), other.precision_matrix, rtol=0, atol=1e-7 * scale)

@@ -410,6 +410,10 @@ class Rows:
     def __len__(self) -> int:
         return int(self._features.shape[0])
 
+    def wide(self) -> Rows:
+        """The same rows in float64."""
+        return Rows(self._features, self._backend, self._backend.xp.float64)
+
     def __getitem__(self, rows: slice) -> Array:
         return self._backend.asarray(self._features[rows], self._dtype)
 

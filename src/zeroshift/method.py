@@ -88,7 +88,8 @@ class Method(Shared, Declared, ABC):
     example_parameters: ClassVar[Mapping[str, Any]] = {}
     """Values for `check_method` in place of the defaults. A function is called with the prototypes."""
     computes_in: ClassVar[str | None] = "float64"
-    """Precision that features are converted to; None keeps the precision of the features, at least float32."""
+    """Precision that features are converted to; None keeps the precision of the features, at least float32. A method
+    with a parameter `precision` (see `zeroshift.precision`) ignores this and gets its features in that precision."""
     scored: ClassVar[str] = "after"
     """Whether an online method predicts a sample `"before"` or `"after"` learning from it."""
     state_size: ClassVar[str] = "not stated"
@@ -417,8 +418,10 @@ class Method(Shared, Declared, ABC):
     def _rows(self, features: Array) -> Rows:
         """Checked features in this method's library, device and precision."""
         backend = Backend.of(self.prototypes)
-        precision = "float64" if is_double(features) else "float32"
-        return Rows(features, backend, getattr(backend.xp, self.computes_in or precision))
+        selected = getattr(self, "precision", "auto") if "precision" in self.declared_parameters else self.computes_in
+        if selected in (None, "auto"):
+            selected = "float64" if is_double(features) else "float32"
+        return Rows(features, backend, getattr(backend.xp, selected))
 
     def _collect(
         self,

@@ -113,7 +113,7 @@ def test_saving_and_loading_changes_no_bit(file, name, parameters, engine, piece
     assert all(
         np.array_equal(*pair) for pair in zip(bank_arrays(saved).values(), bank_arrays(kept).values(), strict=True)
     )
-    np.testing.assert_array_equal(saved.precision, kept.precision)
+    np.testing.assert_array_equal(saved.precision_matrix, kept.precision_matrix)
 
 
 class TestResume:
@@ -125,7 +125,7 @@ class TestResume:
         rest = stream.features[method.n_seen : method.n_seen + 45]
         for part in np.split(rest, [1, 5, 20]):
             np.testing.assert_array_equal(other.adapt_scores(part), method.adapt_scores(part))
-        np.testing.assert_array_equal(other.precision, method.precision)
+        np.testing.assert_array_equal(other.precision_matrix, method.precision_matrix)
 
     @pytest.mark.parametrize("engine", FAST)
     @pytest.mark.parametrize("rows", [1, 6])

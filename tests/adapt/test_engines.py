@@ -282,7 +282,7 @@ class TestPredictChangesNothing:
         diagnostics = method.diagnostics
         method.predict(stream.features)
         method.predict(stream.features[0])
-        _ = method.means, method.precision, method.bank_counts
+        _ = method.means, method.precision_matrix, method.bank_counts
         method.save(tmp_path / "after")
         assert (tmp_path / "after").read_bytes() == (tmp_path / "before").read_bytes()
         assert method.diagnostics == diagnostics

@@ -23,7 +23,7 @@ def assert_equals_oracle(stream, **parameters):
     np.testing.assert_allclose(method.adapt(stream.features), expected.probabilities, rtol=0, atol=TOLERANCE)
     np.testing.assert_allclose(method.means, expected.means, rtol=0, atol=TOLERANCE)
     scale = np.abs(expected.precision).max()
-    np.testing.assert_allclose(method.precision, expected.precision, rtol=0, atol=TOLERANCE * scale)
+    np.testing.assert_allclose(method.precision_matrix, expected.precision, rtol=0, atol=TOLERANCE * scale)
     np.testing.assert_array_equal(method.bank_counts, expected.bank_counts)
     return method, expected
 
@@ -136,7 +136,7 @@ def test_pieces_give_the_same_bits(stream, engine, parameters, tmp_path):
     answers, method, expected, whole = adapt_in_pieces(stream, tmp_path, engine, parameters)
     np.testing.assert_array_equal(answers, expected)
     np.testing.assert_array_equal(method.means, whole.means)
-    np.testing.assert_array_equal(method.precision, whole.precision)
+    np.testing.assert_array_equal(method.precision_matrix, whole.precision_matrix)
 
 
 @pytest.mark.parametrize(("engine", "parameters"), [*itertools.product(["replay", "auto"], PIECES)], ids=str)
@@ -145,7 +145,9 @@ def test_pieces_give_the_same_answer_up_to_rounding_with_replay(stream, engine, 
     answers, method, expected, whole = adapt_in_pieces(stream, tmp_path, engine, parameters)
     np.testing.assert_allclose(answers, expected, rtol=0, atol=1e-9)
     np.testing.assert_allclose(method.means, whole.means, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(method.precision, whole.precision, rtol=0, atol=1e-7 * np.abs(whole.precision).max())
+    np.testing.assert_allclose(
+        method.precision_matrix, whole.precision_matrix, rtol=0, atol=1e-7 * np.abs(whole.precision_matrix).max()
+    )
 
 
 @pytest.mark.parametrize("engine", ["direct", "streaming"])

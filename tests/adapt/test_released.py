@@ -30,7 +30,7 @@ def test_online_reproduces_the_authors_code(problem, scale, bank_size, dtype):
     np.testing.assert_allclose(scores, golden[f"scores_s{scale}_L{bank_size}"], rtol=0, atol=TOLERANCE)
     np.testing.assert_array_equal(scores.argmax(axis=1), golden[f"pred_s{scale}_L{bank_size}"])
     np.testing.assert_allclose(method.means, golden[f"final_mu_L{bank_size}"], atol=1e-6)
-    np.testing.assert_allclose(method.precision @ method.means.T, golden[f"final_W_L{bank_size}"], atol=2e-3)
+    np.testing.assert_allclose(method.precision_matrix @ method.means.T, golden[f"final_W_L{bank_size}"], atol=2e-3)
     assert method.bank_counts.sum() == golden[f"bank_rows_L{bank_size}"][-1]
 
 
@@ -99,7 +99,7 @@ def test_first_sample_by_hand():
     scores = method.adapt_scores(x)
     mean = 0.9 * x + 0.1 * prototypes[0]
     np.testing.assert_allclose(method.means, [mean, prototypes[1]])
-    np.testing.assert_array_equal(method.precision, np.eye(2))
+    np.testing.assert_array_equal(method.precision_matrix, np.eye(2))
     g = np.array([mean @ x - mean @ mean / 2, 0.6 - 0.5])
     log_g = g - np.log(np.exp(g).sum())
     p = np.exp(4) / (np.exp(4) + np.exp(3))

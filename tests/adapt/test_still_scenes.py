@@ -139,7 +139,7 @@ def test_the_precision_is_bounded_and_the_diagnostics_count_it(engine, large, mo
     method = OnlineADAPT(prototypes, engine=engine, alpha=1.0)
     method.adapt(features)
     assert method.diagnostics.bounded_precisions > 50
-    largest = np.linalg.eigvalsh(method.precision)[-1]
+    largest = np.linalg.eigvalsh(method.precision_matrix)[-1]
     assert largest == pytest.approx(16 / SMALLEST_TRACE, rel=1e-6)
     if large and engine != "direct":
         assert method.diagnostics.scatter_rebuilds > 20
@@ -170,5 +170,5 @@ def test_equal_samples_still_have_the_identity():
     _, prototypes = still_scenes(4, 8, 1, 0.0)
     method = OnlineADAPT(prototypes, alpha=1.0)
     method.adapt(np.repeat(unit(prototypes[:1]), 30, axis=0))
-    np.testing.assert_array_equal(method.precision, np.eye(8))
+    np.testing.assert_array_equal(method.precision_matrix, np.eye(8))
     assert method.diagnostics.bounded_precisions == 0

@@ -24,7 +24,7 @@ def assert_equals_oracle(stream, chunk_size=37, **parameters):
     np.testing.assert_allclose(method.adapt(stream.features), expected.probabilities, rtol=0, atol=TOLERANCE)
     np.testing.assert_allclose(method.means, expected.means, rtol=0, atol=TOLERANCE)
     scale = np.abs(expected.precision).max()
-    np.testing.assert_allclose(method.precision, expected.precision, rtol=0, atol=TOLERANCE * scale)
+    np.testing.assert_allclose(method.precision_matrix, expected.precision, rtol=0, atol=TOLERANCE * scale)
     np.testing.assert_array_equal(method.bank_counts, expected.bank_counts)
     return method, expected
 

@@ -48,7 +48,7 @@ def test_the_authors_gaussians(dtype):
     np.testing.assert_allclose(method.means, expected["final_mu"], rtol=0, atol=2e-6)
     np.testing.assert_allclose(method.counts, expected["final_c"], rtol=0, atol=3e-4)
     np.testing.assert_allclose(method.covariance, expected["final_overall_sigma"], rtol=0, atol=2e-8)
-    np.testing.assert_allclose(method.precision, expected["final_precision"], rtol=0, atol=2e-3)  # of up to 496
+    np.testing.assert_allclose(method.precision_matrix, expected["final_precision"], rtol=0, atol=2e-3)  # of up to 496
 
 
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
@@ -92,7 +92,7 @@ def test_the_worked_example():
     np.testing.assert_allclose(method.means, [[0.337855, 0.253391], [0.169553, 0.127165]], atol=1e-6)
     np.testing.assert_allclose(method.counts, [1.731059, 1.268941], atol=1e-6)
     np.testing.assert_allclose(method.covariance, [[0.544398, 0.152222], [0.152222, 0.455602]], atol=1e-6)
-    np.testing.assert_allclose(method.precision, [[1.807797, -0.485585], [-0.485585, 2.091056]], atol=1e-6)
+    np.testing.assert_allclose(method.precision_matrix, [[1.807797, -0.485585], [-0.485585, 2.091056]], atol=1e-6)
     np.testing.assert_allclose(method.adapt_scores(np.array([0.6, 0.8])), [3.068481, 4.039195], atol=1e-6)
 
 

@@ -56,7 +56,7 @@ def test_authors_gaussians(dtype):
     method = GDACLIP(given["prototypes"], support=first_shots(16, dtype))
     theirs = golden("gda_clip")
     np.testing.assert_allclose(method.means, theirs["means16"], rtol=0, atol=1e-6)
-    np.testing.assert_allclose(method.precision, theirs["precision16"], rtol=0, atol=TOLERANCE)
+    np.testing.assert_allclose(method.precision_matrix, theirs["precision16"], rtol=0, atol=TOLERANCE)
     answer = method.predict_scores(given["features"])
     np.testing.assert_allclose(answer, theirs["alpha1_16_logits"], rtol=0, atol=TOLERANCE)
     # The weight of the text grows with logit_scale: at nearly 0 only the Gaussians remain.

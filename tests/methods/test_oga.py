@@ -49,7 +49,7 @@ def test_the_authors_means_and_covariance(dtype):
     method.adapt(given["features"])
     np.testing.assert_allclose(method.means, expected["final_mus"], rtol=0, atol=2e-7)
     np.testing.assert_allclose(method.residual_covariance, expected["final_sigma"], rtol=0, atol=1e-8)
-    np.testing.assert_allclose(method.precision, expected["final_inv_sigma"], rtol=0, atol=1e-3)  # of up to 265
+    np.testing.assert_allclose(method.precision_matrix, expected["final_inv_sigma"], rtol=0, atol=1e-3)  # of up to 265
     assert method.bank_counts.sum() == 96
 
 
@@ -86,7 +86,7 @@ def test_until_a_class_has_three_samples_the_precision_is_d_times_the_identity()
     given = make_problem(classes=6, dimension=16, samples=2)
     method = OGA(given.prototypes, logit_scale=20.0)
     z = method.adapt(given.features)[1]
-    np.testing.assert_array_equal(method.precision, 16 * np.eye(16))
+    np.testing.assert_array_equal(method.precision_matrix, 16 * np.eye(16))
     np.testing.assert_allclose(method.residual_covariance, np.eye(16) / 16)
     away = ((given.features[1] - method.means) ** 2).sum(axis=1)
     weights = posterior(given.features[1:], given.prototypes, 20.0)[0] * np.exp(-0.05 * 16 / 2 * away)
@@ -125,7 +125,7 @@ def test_samples_all_alike_have_no_spread_and_leave_zero_shot(covariance, releas
     assert method.bank_counts.sum() == 30  # twice as many as dimensions
     expected = posterior(given.features, given.prototypes, 20.0)[0]
     np.testing.assert_allclose(answers[-1], expected, atol=1e-9)
-    np.testing.assert_array_equal(method.precision, np.zeros((16, 16)))
+    np.testing.assert_array_equal(method.precision_matrix, np.zeros((16, 16)))
 
 
 def test_a_batch_enters_before_any_of_it_is_predicted():

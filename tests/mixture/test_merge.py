@@ -26,7 +26,9 @@ def assert_same_state(one, other):
         np.testing.assert_allclose(mine, theirs, rtol=0, atol=TOLERANCE, err_msg=name)
     assert one.n_seen == other.n_seen
     np.testing.assert_allclose(one.means, other.means, rtol=0, atol=TOLERANCE)
-    np.testing.assert_allclose(one.precision, other.precision, rtol=0, atol=TOLERANCE * one.precision.max())
+    np.testing.assert_allclose(
+        one.precision_matrix, other.precision_matrix, rtol=0, atol=TOLERANCE * one.precision_matrix.max()
+    )
     assert one.temperature == pytest.approx(other.temperature, abs=TOLERANCE)
 
 

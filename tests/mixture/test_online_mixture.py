@@ -86,7 +86,7 @@ def test_public_attributes_equal_the_transcription(name):
     np.testing.assert_allclose(method.counts, found.counts, rtol=0, atol=TOLERANCE)
     np.testing.assert_allclose(method.means, found.first.means, rtol=0, atol=TOLERANCE)
     precision = found.first.precision
-    np.testing.assert_allclose(method.precision, precision, rtol=1e-9, atol=TOLERANCE * precision.max())
+    np.testing.assert_allclose(method.precision_matrix, precision, rtol=1e-9, atol=TOLERANCE * precision.max())
     read = (method.reliability, method.caution, method.few_classes, method.temperature, method.stay)
     expected = (found.rho, found.caution, found.few, found.tau, run.memory.chain.stay())
     assert read == pytest.approx(expected, abs=TOLERANCE)
@@ -102,10 +102,10 @@ def test_the_first_answers_are_zero_shot():
     method = OnlineAnchoredMixture(stream.prototypes, logit_scale=stream.logit_scale)
     method.adapt(stream.features[:7])
     np.testing.assert_array_equal(method.means, stream.prototypes)
-    assert not method.precision.any()
+    assert not method.precision_matrix.any()
     assert (method.reliability, method.caution, method.temperature, method.few_classes) == (0.0, 0.0, 1.0, 0.0)
     method.adapt(stream.features[7:8])
-    assert method.precision.any()
+    assert method.precision_matrix.any()
     assert method.reliability == 8 / (8 + 32 * 5)
 
 

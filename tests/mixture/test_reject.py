@@ -30,10 +30,10 @@ def expected(method, stream, x):
         total, n = total + method.support[0].sum(axis=0), n + len(method.support[0])
     center, scores = total / n, []
     for row in x:
-        center_distance = (row - center) @ method.precision @ (row - center)
+        center_distance = (row - center) @ method.precision_matrix @ (row - center)
         evidence = 0.0
         for prototype, mean in zip(stream.prototypes, method.means, strict=True):
-            distance = (row - mean) @ method.precision @ (row - mean)
+            distance = (row - mean) @ method.precision_matrix @ (row - mean)
             distance_weight = 0.5 * method.weight * method.calm * method.reliability
             evidence += np.exp(
                 stream.logit_scale * (row @ prototype - 1.0) - distance_weight * (distance - center_distance)

@@ -38,5 +38,5 @@ def test_the_precision_is_bounded():
     features, prototypes = still_scene(1e-5)
     method = TransductiveAnchoredMixture(prototypes, anchor_count=1e-6, cautious_anchor_count=1e-6)
     method.adapt(features)
-    largest = np.linalg.eigvalsh(method.precision)[-1]
+    largest = np.linalg.eigvalsh(method.precision_matrix)[-1]
     assert 0 < largest <= 16 / (method.shrinkage * SMALLEST_TRACE)

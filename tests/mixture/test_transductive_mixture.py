@@ -76,7 +76,7 @@ def test_public_attributes_equal_the_transcription():
     np.testing.assert_allclose(method.counts, found.counts, rtol=0, atol=TOLERANCE)
     np.testing.assert_allclose(method.means, found.first.means, rtol=0, atol=TOLERANCE)
     precision = found.first.precision
-    np.testing.assert_allclose(method.precision, precision, rtol=1e-9, atol=TOLERANCE * precision.max())
+    np.testing.assert_allclose(method.precision_matrix, precision, rtol=1e-9, atol=TOLERANCE * precision.max())
     read = (method.reliability, method.caution, method.few_classes, method.temperature)
     assert read == pytest.approx((found.rho, found.caution, found.few, found.tau), abs=TOLERANCE)
     assert found.few > 0.2

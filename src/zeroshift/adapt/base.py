@@ -96,7 +96,7 @@ class ADAPT(ViewMethod):
         return Backend.of(self.prototypes).copy(self._gaussians.means)
 
     @property
-    def precision(self) -> Array:
+    def precision_matrix(self) -> Array:
         """Inverse covariance (d, d), float64; (K, d, d) with `covariance="per_class"`. Initially the identity."""
         return Backend.of(self.prototypes).copy(self._gaussians.precision)
 
@@ -134,8 +134,9 @@ class ADAPT(ViewMethod):
         )
 
     def _averaged(self, images: Rows) -> AveragedRows:
-        """The most confident views of each image as one feature of unit length, as the bounds on cosines require."""
-        return AveragedRows(images, self._wide_prototypes, self.logit_scale, self.view_ratio, unit=True)
+        """The most confident views of each image as one feature of unit length, as the bounds on cosines require.
+        The views are compared, and averaged, in float64."""
+        return AveragedRows(images.wide(), self._wide_prototypes, self.logit_scale, self.view_ratio, unit=True)
 
     def _initial_evidence(self) -> Evidence:
         backend = Backend.of(self.prototypes)

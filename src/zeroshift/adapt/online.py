@@ -13,6 +13,7 @@ from zeroshift.adapt.engines.streaming import StreamingEngine
 from zeroshift.adapt.statistics import Evidence, Gaussians
 from zeroshift.arrays import Array, Rows
 from zeroshift.parameters import Choice, Number, Optional, Pair, parameter, state
+from zeroshift.precision import precision_parameter
 
 __all__ = ["OnlineADAPT"]
 
@@ -70,6 +71,8 @@ class OnlineADAPT(ADAPT):
         default="auto",
         reload=True,
     )
+
+    precision: str = precision_parameter()
 
     _engine: Engine = state(lambda self: self._new_engine(), saved_as="engine")
 

@@ -114,7 +114,7 @@ class ReleasedADAPT(ViewMethod):
         return Backend.of(self.prototypes).copy(self._means)
 
     @property
-    def precision(self) -> Array:
+    def precision_matrix(self) -> Array:
         """Inverse of the shared covariance (d, d), float64."""
         return Backend.of(self.prototypes).copy(self._precision)
 

@@ -314,7 +314,7 @@ class DOTA(ViewMethod):
         return Backend.of(self.prototypes).copy(self._gaussians.shared)
 
     @property
-    def precision(self) -> Array:
+    def precision_matrix(self) -> Array:
         """Inverse (d, d) of the covariance with its share of the identity, float64."""
         return self._precision()
 

@@ -69,7 +69,7 @@ class GDACLIP(FewShotMethod):
         return Backend.of(self._means).copy(self._means)
 
     @property
-    def precision(self) -> Array:
+    def precision_matrix(self) -> Array:
         """The shared precision (d, d), up to a factor that `alpha` compensates."""
         return Backend.of(self._precision).copy(self._precision)
 

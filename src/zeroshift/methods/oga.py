@@ -120,7 +120,7 @@ class OGA(Method):
         return Backend.of(self.prototypes).copy(self._gaussians.means)
 
     @property
-    def precision(self) -> Array:
+    def precision_matrix(self) -> Array:
         """Precision matrix of all classes (d, d), float64; d I until some class has three samples."""
         if not self._can_estimate(self._memory.entropies):
             backend = Backend.of(self.prototypes)

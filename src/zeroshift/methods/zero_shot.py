@@ -40,7 +40,7 @@ class ZeroShot(Method):
         return Backend.of(self.prototypes).copy(self.prototypes)
 
     @property
-    def precision(self) -> Array:
+    def precision_matrix(self) -> Array:
         """The identity: cosine similarity uses no covariance."""
         backend = Backend.of(self.prototypes)
         return backend.xp.eye(self.dimension, dtype=backend.xp.float64, device=backend.device)

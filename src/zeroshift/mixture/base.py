@@ -291,7 +291,7 @@ class AnchoredMixture(ViewMethod):
         return backend.copy(self._wide_prototypes if self._mixture is None else self._mixture.gaussians.means)
 
     @property
-    def precision(self) -> Array:
+    def precision_matrix(self) -> Array:
         """Inverse covariance (d, d), float64; zero until the mixture has enough samples."""
         backend = Backend.of(self.prototypes)
         if self._mixture is None:

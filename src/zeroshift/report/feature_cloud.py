@@ -116,7 +116,7 @@ def cloud_of(comparison: Comparison, method: str) -> FeatureCloud | None:
     adapter: Any = methods.create(method, prototypes, logit_scale=features.logit_scale)
     predicted = adapter.adapt(x).argmax(axis=1)
     plane = np.linalg.qr((prototypes[1:] - prototypes[0]).T)[0]
-    spread = np.linalg.pinv(np.asarray(adapter.precision))
+    spread = np.linalg.pinv(np.asarray(adapter.precision_matrix))
     return FeatureCloud(
         title=comparison.title,
         method=method,

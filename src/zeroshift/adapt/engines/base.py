@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from zeroshift.arrays import Array
+from zeroshift.arrays import Array, Backend
+from zeroshift.precision import ProductDiagnostics
 
 __all__ = ["DRIFT_TOLERANCE", "EngineBase", "EngineDiagnostics"]
 
@@ -16,11 +17,13 @@ allowed if the error of a score could exceed `precision_primal.SCORE_TOLERANCE`.
 
 
 @dataclass
-class EngineDiagnostics:
+class EngineDiagnostics(ProductDiagnostics):
     """Counts since the engine was created or last loaded.
 
     They describe the inverse that streaming maintains once the bank is too large for the dual form; replayed blocks
     compute their own inverses and do not maintain them.
+
+    The first fields are those of `ProductDiagnostics`.
 
     `updates`: insertions applied to the inverse.
     `factorisations`: how often it was computed from scratch.
@@ -63,6 +66,11 @@ class EngineBase(ABC):
     @abstractmethod
     def step(self, features: Array) -> Array:
         """Algorithm 1 for one sample or one batch: offer, update, score (n, K)."""
+
+    def widened(self, features: Array) -> Array:
+        """The rows in float64, whatever the precision of the products."""
+        backend = Backend.of(features)
+        return backend.asarray(features, backend.xp.float64)
 
     def run(self, features: Array, batch_size: int) -> Iterator[Array]:
         """Learn and score the rows, batch by batch."""

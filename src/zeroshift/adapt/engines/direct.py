@@ -43,6 +43,7 @@ class DirectEngine(EngineBase):
 
     def step(self, features: Array) -> Array:
         """Algorithm 1 for one sample or one batch: offer, update, score (n, K)."""
+        features = self.widened(features)  # the definition is float64
         log_y = log_posterior(features, self._prototypes, self._logit_scale)
         if self._evidence.offer(features, log_y):
             self.refresh()
@@ -53,6 +54,7 @@ class DirectEngine(EngineBase):
         """A function that scores features with the present statistics; `rows` is the total number of rows."""
 
         def scores(features: Array) -> Array:
+            features = self.widened(features)
             log_y = log_posterior(features, self._prototypes, self._logit_scale)
             return score(features, log_y, self.gaussians, self._evidence, self._settings)
 

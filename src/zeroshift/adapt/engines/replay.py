@@ -59,6 +59,7 @@ class ReplayEngine(StreamingEngine):
 
     def _replay(self, features: Array, batch_size: int) -> Array:
         """Learn and score one block of rows, (n, K)."""
+        features = self.widened(features)
         log_y, plan, confidences = self._plan_insertions(features)
         scores = self._backend.xp.empty_like(log_y)
         bank_limit = self._single_insertion_limit

@@ -117,6 +117,7 @@ class StreamingEngine(EngineBase):
 
     def step(self, features: Array) -> Array:
         """Algorithm 1 for one sample or one batch: offer, update, score (n, K)."""
+        features = self.widened(features)
         if self._backend.on_gpu and features.shape[0] == 1:
             scores = self._step_recorded(features)
             if scores is not None:
@@ -176,6 +177,7 @@ class StreamingEngine(EngineBase):
         head = self._precision.directions() if rows * HEAD_AFTER >= self._prototypes.shape[0] else None
 
         def scores(features: Array) -> Array:
+            features = self.widened(features)
             log_y = log_posterior(features, self._prototypes, self._logit_scale)
             if self._sums.size == 0:
                 return log_y
