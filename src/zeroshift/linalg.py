@@ -81,6 +81,9 @@ def positive_inverse(matrix: Array) -> Array:
     """
     xp = namespace(matrix)
     n = matrix.shape[-1]
+    if Backend.of(matrix).on_gpu and len(matrix.shape) == 2:
+        torch = sys.modules["torch"]
+        return torch.cholesky_inverse(torch.linalg.cholesky_ex(matrix)[0])  # does not wait for the device
     if n <= (GPU_INVERSE_LEAF if Backend.of(matrix).on_gpu else INVERSE_LEAF):
         return xp.linalg.inv(matrix)
     half = n // 2

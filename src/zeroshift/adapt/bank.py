@@ -168,9 +168,14 @@ class KnowledgeBank:
     def reserve_slots(self, plan: InsertionPlan) -> None:
         """Add the slots a plan needs."""
         while len(plan) and plan.slots.max() >= self.features.shape[1]:
-            self._widen()
+            self.widen()
 
-    def _widen(self) -> None:
+    @property
+    def can_widen(self) -> bool:
+        """Whether there are fewer slots per class than the capacity."""
+        return bool(self.features.shape[1] - self.pinned < self.capacity)
+
+    def widen(self) -> None:
         """Double the slots, up to the capacity, so that memory grows with the samples held."""
         slots = self.features.shape[1] - self.pinned
         extra = min(2 * slots, self.capacity) - slots
@@ -208,7 +213,7 @@ class KnowledgeBank:
         """Fill an empty bank: row i becomes sample number `ranks[i]` of class `classes[i]`."""
         self.sample_counts = np.bincount(classes, minlength=len(self.sample_counts))
         while self.features.shape[1] - self.pinned < self.sample_counts.max():
-            self._widen()
+            self.widen()
         k = self._backend.xp.asarray(classes, device=self._backend.device)
         slot = self._backend.xp.asarray(self.pinned + ranks, device=self._backend.device)
         self.features[k, slot] = features

@@ -159,13 +159,17 @@ class ClassSums:
         self._compute_sums(k)
         if not self._settings.use_bank_term:
             return
-        if self.is_small:
-            self._cones_fitted_at = -1
+        if self.is_small or self._backend.on_gpu:
+            self.forget_bounds()
         elif self.size.bit_length() != self._cones_fitted_at or self._bank_widened:
             # The direction is recomputed whenever the bank has doubled.
             self._refit_cones()
         else:
             self._update_bounds(k, self._backend.asarray(self._bank.occupied_in(classes).astype(np.float64)))
+
+    def forget_bounds(self) -> None:
+        """The bounds no longer fit the bank. They are computed again when a replay needs them."""
+        self._cones_fitted_at = -1
 
     @property
     def _bank_widened(self) -> bool:
@@ -196,7 +200,7 @@ class ClassSums:
 
     def bank_term(self, x: Array) -> Array:
         """r_k (n, K) with the present banks."""
-        if self.is_small:
+        if self.is_small or self._backend.on_gpu:
             return self._exact_bank_term(x)
         term = x @ self.weighted_sums.T
         uncertain = uncertain_pairs(term, x, self.direction, self.cones, self.weights)
@@ -263,7 +267,7 @@ class ClassSums:
             self._update_bounds(slice(None), self._bank.occupied)
             self.cones = Cones(arrays["across"], arrays["along"])
         self.counts = self._bank.counts
-        self._cones_fitted_at = -1 if self.is_small else self.size.bit_length()
+        self._cones_fitted_at = -1 if self.is_small or self._backend.on_gpu else self.size.bit_length()
 
 
 def check_shapes(arrays: Mapping[str, Array], own: Mapping[str, Array]) -> None:

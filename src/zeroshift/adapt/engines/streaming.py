@@ -18,6 +18,7 @@ from zeroshift.adapt.engines.base import EngineBase, EngineDiagnostics
 from zeroshift.adapt.engines.class_statistics import BankInsertion, ClassSums
 from zeroshift.adapt.engines.cuda_graph import RecordedStep
 from zeroshift.adapt.engines.precision_dual import DualPrecision
+from zeroshift.adapt.engines.precision_iterated import IteratedPrecision
 from zeroshift.adapt.engines.precision_primal import PrimalPrecision
 from zeroshift.adapt.engines.precision_simple import RECOMPUTE_WORK, FixedPrecision, RecomputedPrecision
 from zeroshift.adapt.statistics import AdaptSettings, Gaussians
@@ -94,6 +95,8 @@ class StreamingEngine(EngineBase):
         classes, d = self._prototypes.shape
         if not self._settings.update_covariance:
             return FixedPrecision
+        if self._backend.on_gpu:
+            return IteratedPrecision if self._sums.size > SMALLEST_PRIMAL else DualPrecision
         if (self._sums.size + d + classes) * d * d <= RECOMPUTE_WORK:
             return RecomputedPrecision
         return DualPrecision if self._sums.size <= self._dual_limit else PrimalPrecision
@@ -109,19 +112,21 @@ class StreamingEngine(EngineBase):
         self._idle = 0
         self._head: Array | None = None
         self._derived = False
+        if self._recorded_step is not None:
+            self._recorded_step.is_stale = True
 
     def finish(self) -> None:
         """Do deferred work. Called after the last row of a call, so that predicting never changes the state."""
-        if isinstance(self._precision, PrimalPrecision):
+        if isinstance(self._precision, PrimalPrecision | IteratedPrecision):
             self._precision.finish()
 
     def step(self, features: Array) -> Array:
         """Algorithm 1 for one sample or one batch: offer, update, score (n, K)."""
-        features = self.widened(features)
         if self._backend.on_gpu and features.shape[0] == 1:
             scores = self._step_recorded(features)
             if scores is not None:
                 return scores
+        features = self.widened(features)
         log_y, plan, confidences = self._plan_insertions(features)
         if len(plan) == 0:
             self._idle += features.shape[0]
@@ -132,12 +137,8 @@ class StreamingEngine(EngineBase):
         return self._fuse(features, log_y, cross)
 
     def _step_recorded(self, features: Array) -> Array | None:
-        """The step as recorded CUDA graphs; None unless the precision is in its primal form."""
-        if (
-            type(self._precision) is not PrimalPrecision
-            or self._suitable_form is not PrimalPrecision
-            or self._sums.is_small
-        ):
+        """The step as a recorded CUDA graph; None unless the precision has the form for it."""
+        if type(self._precision) is not IteratedPrecision:
             return None
         self._precision.finish()
         with sys.modules["torch"].cuda.device(self._backend.device):
