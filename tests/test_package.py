@@ -16,9 +16,21 @@ def run(code: str) -> str:
 
 
 def test_import_loads_no_heavy_library():
-    heavy = ["torch", "transformers", "matplotlib", "typer", "rich", "jinja2", "scipy", "pyarrow"]
+    heavy = ["numpy", "torch", "transformers", "matplotlib", "typer", "rich", "jinja2", "scipy", "pyarrow"]
     loaded = run(f"import sys, zeroshift; print([m for m in {heavy} if m in sys.modules])")
     assert loaded.strip() == "[]"
+
+
+@pytest.mark.parametrize("use", ["OnlineADAPT", "methods.create", "data.packs.load", "encode.Prompts", "normalize"])
+def test_using_a_name_imports_its_module_and_no_heavy_library(use):
+    heavy = ["torch", "transformers", "matplotlib", "typer", "rich", "jinja2", "scipy", "pyarrow"]
+    loaded = run(f"import sys, zeroshift; zeroshift.{use}; print([m for m in {heavy} if m in sys.modules])")
+    assert loaded.strip() == "[]"
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'OnlinADAPT'"):
+        zeroshift.OnlinADAPT  # noqa: B018
 
 
 def test_adapt_works_without_torch():

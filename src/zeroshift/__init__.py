@@ -7,13 +7,19 @@
 (100, 10)
 """
 
-from zeroshift import data, methods
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from zeroshift._version import __version__
-from zeroshift.adapt import OnlineADAPT, ReleasedOnlineADAPT, ReleasedTransductiveADAPT, TransductiveADAPT
-from zeroshift.arrays import normalize
-from zeroshift.features import FeatureSet
-from zeroshift.methods import StickyFilter, ZeroShot
-from zeroshift.mixture import OnlineAnchoredMixture, TransductiveAnchoredMixture
+
+if TYPE_CHECKING:
+    # For editors and type checkers; at run time, `__getattr__` imports each when it is first used.
+    from zeroshift import data, methods
+    from zeroshift.adapt import OnlineADAPT, ReleasedOnlineADAPT, ReleasedTransductiveADAPT, TransductiveADAPT
+    from zeroshift.arrays import normalize
+    from zeroshift.features import FeatureSet
+    from zeroshift.methods import StickyFilter, ZeroShot
+    from zeroshift.mixture import OnlineAnchoredMixture, TransductiveAnchoredMixture
 
 __all__ = [
     "FeatureSet",
@@ -30,6 +36,34 @@ __all__ = [
     "methods",
     "normalize",
 ]
+
+_MODULES = {
+    "FeatureSet": "features",
+    "OnlineADAPT": "adapt",
+    "OnlineAnchoredMixture": "mixture",
+    "ReleasedOnlineADAPT": "adapt",
+    "ReleasedTransductiveADAPT": "adapt",
+    "StickyFilter": "methods",
+    "TransductiveADAPT": "adapt",
+    "TransductiveAnchoredMixture": "mixture",
+    "ZeroShot": "methods",
+    "normalize": "arrays",
+}
+"""Where each name is imported from."""
+
+_PACKAGES = ("adapt", "data", "encode", "evaluate", "experiments", "features", "methods", "mixture", "testing")
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: `import zeroshift` and `zeroshift --version` need none of them."""
+    if name in _MODULES:
+        found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    elif name in _PACKAGES:
+        found = import_module(f"{__name__}.{name}")
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:

@@ -59,8 +59,8 @@ def test_ctrl_c_exits_with_130_and_leaves_nothing(environment, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "slow"),
     [
-        (["--version"], {"matplotlib", "jinja2", "rich", "torch", "pyarrow", "transformers", "PIL", "scipy"}),
-        (["--help"], {"matplotlib", "jinja2", "torch", "pyarrow", "transformers", "PIL", "scipy"}),
+        (["--version"], {"numpy", "matplotlib", "jinja2", "rich", "torch", "pyarrow", "transformers", "PIL", "scipy"}),
+        (["--help"], {"numpy", "matplotlib", "jinja2", "torch", "pyarrow", "transformers", "PIL", "scipy"}),
         (["methods"], {"matplotlib", "jinja2", "torch", "pyarrow", "transformers"}),
     ],
 )

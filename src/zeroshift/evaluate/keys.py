@@ -163,7 +163,8 @@ def _defining_module(package: str, name: str) -> str | None:
     spec = None if _file(package) is not None else importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         return None
-    for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
+    # All of the file: a package may import its names only for type checkers, and at run time when they are used.
+    for node in ast.walk(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == PACKAGE:
             for alias in node.names:
                 # `from zeroshift import data` in zeroshift itself names a package.

@@ -7,10 +7,9 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from zeroshift.methods import MethodInfo
-
 if TYPE_CHECKING:
     from zeroshift.experiments._shared.findings import Unit
+    from zeroshift.methods import MethodInfo
 
 __all__ = [
     "DECIMALS",

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import ndtr
 
 from zeroshift.arrays import normalize
 from zeroshift.encode.preprocessing import PixelPreprocessing, affine_table
@@ -137,6 +136,8 @@ def source_mean(gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:
 
 def _mean_after_relu(mean: np.ndarray) -> np.ndarray:
     """E[max(0, z)] of a normal z with this mean and variance 1."""
+    from scipy.special import ndtr
+
     return np.asarray(mean * ndtr(mean) + np.exp(-(mean**2) / 2) / np.sqrt(2 * np.pi))
 
 
