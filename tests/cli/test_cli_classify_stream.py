@@ -363,7 +363,7 @@ def test_errors_come_before_the_model_is_loaded(classify, clip, tmp_path, monkey
     def loads(*_, **__):
         raise AssertionError("loaded a model before everything was checked")
 
-    monkeypatch.setattr("zeroshift.cli._encoder_options.load", loads)
+    monkeypatch.setattr("zeroshift.cli._encoder_options.load_when_needed", loads)
     before = sorted(tmp_path.iterdir())
     done = classify(clip, *options)
     assert done.exit_code == 2, (done.stderr, done.exception)

@@ -124,7 +124,7 @@ sys.path.insert(0, {tests!r})
 from encode.numpy_encoder import NumpyEncoder
 from zeroshift.cli import _encoder_options, main
 
-_encoder_options.load = lambda *_, **__: NumpyEncoder(batch_size=2, pause={pause})
+_encoder_options.load_when_needed = lambda *_, **__: NumpyEncoder(batch_size=2, pause={pause})
 options = ["--out", "f.safetensors", "--workers", "2", "--cache", {cache!r}, "--json"]
 sys.argv = ["zeroshift", "extract", {folder!r}, *options]
 main()

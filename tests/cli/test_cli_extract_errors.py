@@ -30,7 +30,7 @@ def error_message(call, pets, tmp_path, monkeypatch):
     def loads(*_, **__):
         raise AssertionError("loaded a model before everything was checked")
 
-    monkeypatch.setattr("zeroshift.cli._encoder_options.load", loads)
+    monkeypatch.setattr("zeroshift.cli._encoder_options.load_when_needed", loads)
 
     def error_message(*options, source=pets, out="f.safetensors"):
         before = sorted(tmp_path.rglob("*"))

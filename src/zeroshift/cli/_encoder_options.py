@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
 from zeroshift.cli.console import console, print_warning
-from zeroshift.cli.progress import progress_bar
+from zeroshift.cli.progress import ProgressBar, progress_bar
 from zeroshift.data import corruptions
 from zeroshift.data.image_set import ImageSet
 from zeroshift.encode.encoder import Encoder, ImageEncoder
 from zeroshift.encode.extraction import Extraction, default_cache, extract
+from zeroshift.encode.families.composed import SentencePrototypes
 from zeroshift.encode.prompts import Prompts
-from zeroshift.encode.registry import DEFAULT_ENCODER, load, load_image_encoder
+from zeroshift.encode.recorded import EncoderChangedError, RecordedImageEncoder, load_when_needed
+from zeroshift.encode.registry import DEFAULT_ENCODER
 from zeroshift.encode.views import Views as ViewMaker
 from zeroshift.evaluate.encoder_ref import EncoderRef
 from zeroshift.parameters import LARGEST_SIZE, Choice
@@ -244,23 +246,24 @@ class EncodingOptions:
         return None if self.no_cache else self.cache or default_cache()
 
     def load_encoder(self) -> Encoder:
+        """The encoder, loaded when it is needed if the cache has a record of it."""
         source = DEFAULT_ENCODER if self.encoder is None else self.encoder
+        encoder = self._load(source, revision=self.revision)
+        assert isinstance(encoder, Encoder)
+        return encoder
+
+    def load_second(self) -> ImageEncoder | None:
+        return None if self.second_encoder is None else self._load(self.second_encoder, images_only=True)
+
+    def _load(self, source: str, **options: Any) -> ImageEncoder:
         with console(stderr=True).status(f"loading {source}"):
-            return load(
+            return load_when_needed(
                 source,
                 device=self.device,
                 dtype=self.dtype,
-                revision=self.revision,
                 batch_size=self.batch_size,
                 cache=self.cache_folder,
-            )
-
-    def load_second(self) -> ImageEncoder | None:
-        if self.second_encoder is None:
-            return None
-        with console(stderr=True).status(f"loading {self.second_encoder}"):
-            return load_image_encoder(
-                self.second_encoder, device=self.device, dtype=self.dtype, batch_size=self.batch_size
+                **options,
             )
 
     def image_changes(self, images: ImageSet) -> dict[str, Any]:
@@ -294,23 +297,58 @@ def run_extraction(
     loaded = options.load_encoder() if encoder is None else encoder
     second = options.load_second()
     texts = "class names" if label == "images" else f"{label}: class names"
-    with progress_bar(label, len(images) * (1 if second is None else 2), quiet=quiet, unit="images") as advance:
+    with progress_bar(label, len(images) * (1 if second is None else 2), quiet=quiet, unit="images") as bar:
 
         def on_step(what: str, done: int, total: int) -> None:
-            advance(done if what == "images" else 0, texts if what == "texts" else label)
+            bar(done if what == "images" else 0, texts if what == "texts" else label)
 
-        return extract(
-            images,
-            loaded,
-            prompts,
-            second=second,
-            **changes,
-            cache=options.cache_folder,
-            workers=options.workers,
-            on_error=options.on_error,
-            storage=storage,
-            progress=on_step,
-        )
+        while True:
+            for one in (loaded, second):
+                if one is not None:
+                    _report_slow_steps(one, bar, quiet=quiet)
+            try:
+                return extract(
+                    images,
+                    loaded,
+                    prompts,
+                    second=second,
+                    **changes,
+                    cache=options.cache_folder,
+                    workers=options.workers,
+                    on_error=options.on_error,
+                    storage=storage,
+                    progress=on_step,
+                )
+            except EncoderChangedError as changed:
+                print_warning(str(changed).split(" Fix:")[0] + "; it is encoded again")
+                if changed.recorded is second:
+                    second = changed.encoder
+                else:
+                    loaded = cast("Encoder", changed.encoder)
+
+
+FITTING = "fitting the composed encoder's map from text to images"
+
+
+def _report_slow_steps(encoder: ImageEncoder, bar: ProgressBar, *, quiet: bool) -> None:
+    """Say when the encoder is loaded after all, and show a bar of its own while the composed encoder fits its map."""
+    if isinstance(encoder, RecordedImageEncoder):
+        encoder.on_load = lambda: bar(0, f"loading {encoder.source}")
+    if not isinstance(encoder, SentencePrototypes):
+        return
+    advance: Callable[[int], None] | None = None
+
+    def on_fit(done: int, total: int) -> None:
+        nonlocal advance
+        if done == 0:
+            stored = "" if encoder.cache is None else "; done once, then read from the cache"
+            if not quiet and not console(stderr=True).is_terminal:
+                typer.echo(f"{FITTING}: {total:,} sentences{stored}", err=True)
+            advance = bar.add_line(f"{FITTING}{stored}", total, "sentences")
+        elif advance is not None:
+            advance(done)
+
+    encoder.fit_progress = on_fit
 
 
 def warn_about_images(extraction: Extraction) -> None:

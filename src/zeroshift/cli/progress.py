@@ -11,6 +11,7 @@ from rich.progress import (
     Progress,
     ProgressColumn,
     Task,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -19,30 +20,43 @@ from rich.text import Text
 
 from zeroshift.cli.console import console
 
-__all__ = ["progress_bar"]
+__all__ = ["ProgressBar", "progress_bar"]
 
-Advance = Callable[[int, str], None]
-"""(units done since the last call, what is being done)."""
+
+class ProgressBar:
+    """A bar that is shown; a call advances it by `units` and says what is being done."""
+
+    def __init__(self, bars: Progress, task: TaskID) -> None:
+        self._bars, self._task = bars, task
+
+    def __call__(self, units: int, what: str) -> None:
+        self._bars.update(self._task, advance=units, description=what)
+
+    def add_line(self, what: str, total: int, unit: str) -> Callable[[int], None]:
+        """A second bar above this one; the returned function advances it, and removes it when it is full."""
+        task = self._bars.add_task(what, total=total, unit=unit)
+
+        def advance(units: int) -> None:
+            self._bars.update(task, advance=units)
+            if self._bars.tasks[self._bars.task_ids.index(task)].finished:
+                self._bars.remove_task(task)
+
+        return advance
 
 
 @contextmanager
 def progress_bar(
     what: str, total: int, *, quiet: bool = False, counted: bool = True, unit: str = "samples"
-) -> Iterator[Advance]:
+) -> Iterator[ProgressBar]:
     """A bar on stderr for `total` units, removed when the block ends; without `counted` it only shows activity."""
     columns = [TextColumn("{task.description}", markup=False), BarColumn()]
-    columns += [MofNCompleteColumn(), _Rate(unit), TimeRemainingColumn()] if counted else [TimeElapsedColumn()]
+    columns += [MofNCompleteColumn(), _Rate(), TimeRemainingColumn()] if counted else [TimeElapsedColumn()]
     screen = console(stderr=True)
     # In a log file a bar would be an empty line.
-    with Progress(*columns, console=screen, transient=True, disable=quiet or not screen.is_terminal) as bar:
-        task = bar.add_task(what, total=total if counted else None)
-        yield lambda units, what: bar.update(task, advance=units, description=what)
+    with Progress(*columns, console=screen, transient=True, disable=quiet or not screen.is_terminal) as bars:
+        yield ProgressBar(bars, bars.add_task(what, total=total if counted else None, unit=unit))
 
 
 class _Rate(ProgressColumn):
-    def __init__(self, unit: str) -> None:
-        super().__init__()
-        self.unit = unit
-
     def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:,.0f} {self.unit}/s" if task.speed else "", style="dim")
+        return Text(f"{task.speed:,.0f} {task.fields['unit']}/s" if task.speed else "", style="dim")

@@ -228,6 +228,11 @@ class FileStat(NamedTuple):
     """Time of the last change of content or metadata, in nanoseconds; set by the file system alone."""
     inode: int
 
+    @classmethod
+    def of(cls, path: Path) -> FileStat:
+        status = os.stat(path)
+        return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
 
 class ImageSource(Protocol):
     """Interface of a source of images."""
@@ -294,10 +299,9 @@ class ImageFiles:
 
     def stat(self, i: int) -> FileStat:
         try:
-            status = os.stat(self.path(i))
+            return FileStat.of(self.path(i))
         except OSError as error:
             raise self._read_error(i, error) from error
-        return FileStat(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
     def open(self, i: int) -> DecodedImage:
         return self.decode_bytes(self.read(i), i)

@@ -16,6 +16,7 @@ from zeroshift.encode.extraction import (
 )
 from zeroshift.encode.pipeline import adapt_images, make_method
 from zeroshift.encode.prompts import MODES, Prompts, parse_class_names, read_descriptions, read_templates
+from zeroshift.encode.recorded import load_when_needed
 from zeroshift.encode.registry import DEFAULT_ENCODER, list_families, load_image_encoder
 from zeroshift.encode.registry import load as load_encoder
 from zeroshift.encode.tuning import prompted_text, prompted_vision
@@ -40,6 +41,7 @@ __all__ = [
     "load_encoder",
     "load_image_encoder",
     "load_maple",
+    "load_when_needed",
     "make_method",
     "maple_statistics",
     "parse_class_names",

@@ -63,6 +63,11 @@ class ImageEncoder(ABC):
     dtype: torch.dtype
     batch_size: int = 32  # larger batches are not faster on a CPU; `load` uses more on a GPU
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the model is in memory: see `load_when_needed`."""
+        return True
+
     @abstractmethod
     def _image_features(self, batch: tuple[torch.Tensor, ...]) -> torch.Tensor:
         """(B, d) features, not normalised, from stacked `Pixels` on the device."""
@@ -82,6 +87,10 @@ class ImageEncoder(ABC):
             "revision": self.revision,
             "dtype": str(self.dtype).removeprefix("torch."),
         }
+
+    def describe_preprocessing(self) -> dict[str, Any]:
+        """The settings of the preprocessing, for cache keys and provenance."""
+        return self.preprocessing.describe()
 
     def encode_pixels(self, batch: Pixels) -> np.ndarray:
         """(B, d) unit float32 features from stacked `Pixels`."""

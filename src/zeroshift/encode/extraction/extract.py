@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,15 @@ import numpy as np
 from zeroshift.data.image_set import ImageSet
 from zeroshift.data.images import ImageError
 from zeroshift.encode.encoder import Encoder, ImageEncoder
-from zeroshift.encode.extraction.images import Decoder, EncodedImages, FileDigests, default_workers, encode_in_shards
+from zeroshift.encode.extraction.images import (
+    Decoder,
+    EncodedImages,
+    FileDigests,
+    PreparedImage,
+    default_workers,
+    encode_in_shards,
+    find_known,
+)
 from zeroshift.encode.extraction.store import DamagedPartError, FeatureStore, cache_folder, settings_folder
 from zeroshift.encode.extraction.text import encode_classes
 from zeroshift.encode.prompts.prompts import Prompts
@@ -158,7 +167,7 @@ def extract(
             "file_list_hash": used.hash(),
             "skipped": [error.name for error in encoded.skipped],
             "encoder": {**encoder.describe(), "logit_bias": encoder.logit_bias},
-            "preprocessing": encoder.preprocessing.describe(),
+            "preprocessing": encoder.describe_preprocessing(),
             "prompts": {
                 mode.mode: {**mode.describe(), "hash": mode.hash(names), "cut": texts[mode.mode].n_cut}
                 for mode in modes
@@ -171,7 +180,7 @@ def extract(
     if second is None or other is None:
         return extraction
     name = extra_name(second)
-    about = {"encoder": second.describe(), "preprocessing": second.preprocessing.describe()}
+    about = {"encoder": second.describe(), "preprocessing": second.describe_preprocessing()}
     combined = features.with_extra(name, other.rows[:, 0], about)
     return replace(extraction, features=combined, second=name, second_computed=other.computed)
 
@@ -207,20 +216,30 @@ def encode_images(
     n_views = 1 if views is None else int(views.describe()["n_views"])
     settings = {
         "encoder": encoder.key(),
-        "preprocessing": encoder.preprocessing.describe(),
+        "preprocessing": encoder.describe_preprocessing(),
         "decoding": images.images.decoding_options(),
         "storage": storage,
         **_describe_transforms(views=views, corruption=corruption),
     }
     folder = cache_folder(cache)
-    count = default_workers(len(images)) if workers is None else workers
-    if getattr(images.images, "sequential", False):
-        count = 0
-    decoder = Decoder(images.images, encoder.preprocessing, corruption, views)
+
+    def prepare(indices: Sequence[int], store: FeatureStore) -> Generator[PreparedImage, None, None]:
+        left = deque(indices)
+        # An encoder that is not loaded yet is loaded for the first image that must be encoded, and not before.
+        while left and not encoder.is_loaded and (known := find_known(images.images, left[0], store)) is not None:
+            left.popleft()
+            yield known
+        if left:
+            count = default_workers(len(left)) if workers is None else workers
+            if getattr(images.images, "sequential", False):
+                count = 0
+            decoder = Decoder(images.images, encoder.preprocessing, corruption, views)
+            with Workers(decoder, count, doing="decodes images") as decoders:
+                yield from decoders.map(list(left))
+
     with (
         TemporaryDirectory() as temporary,  # without a cache, features are still written to disk
         closing(FileDigests(folder)) as file_digests,
-        Workers(decoder, count, doing="decodes images") as decoders,
     ):
         store_folder = settings_folder(folder or Path(temporary), "images", settings)
         while True:
@@ -228,7 +247,7 @@ def encode_images(
                 return encode_in_shards(
                     images.images,
                     encoder,
-                    decoders.map,
+                    prepare,
                     FeatureStore(store_folder),
                     file_digests,
                     shard_images=max(1, (shard_rows or SHARD_BATCHES * encoder.batch_size) // n_views),

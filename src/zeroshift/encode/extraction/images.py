@@ -6,12 +6,14 @@ uninterrupted one, and therefore gives the same bits.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import BoundedSemaphore
@@ -21,7 +23,7 @@ import numpy as np
 
 from zeroshift.data.images import FileStat, ImageError, ImageSource
 from zeroshift.encode.encoder import ImageEncoder
-from zeroshift.encode.extraction.store import FeatureStore, content_digest
+from zeroshift.encode.extraction.store import DIGEST_BYTES, FeatureStore, content_digest
 from zeroshift.encode.preprocessing import Pixels, Preprocessing
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ __all__ = [
     "ShardEncoder",
     "default_workers",
     "encode_in_shards",
+    "find_known",
 ]
 
 
@@ -67,7 +70,7 @@ class _PendingImages:
 def encode_in_shards(
     images: ImageSource,
     encoder: ImageEncoder,
-    decode: Callable[[Sequence[int]], Iterator[PreparedImage]],
+    prepare: Callable[[Sequence[int], FeatureStore], Generator[PreparedImage, None, None]],
     store: FeatureStore,
     file_digests: FileDigests,
     *,
@@ -76,14 +79,18 @@ def encode_in_shards(
     stop: bool,
     progress: Callable[[int], None],
 ) -> EncodedImages:
-    """Encode all images whose features are not in the store, and return the features of all; see `extract`."""
+    """Encode all images whose features are not in the store, and return the features of all; see `extract`. `prepare`
+    reads and decodes the images at some indices, in order."""
     pending = _find_pending(images, store, file_digests)
     progress(len(pending.digests))
     digests, skipped, notes = dict(pending.digests), list[ImageError](), list[tuple[str, str]]()
     submitted: set[bytes] = set()
-    with ShardEncoder(encoder, store, storage) as shard_encoder:
-        read: list[int] = []
-        for image in decode(pending.to_read):
+    read: list[int] = []
+    with (
+        closing(prepare(pending.to_read, store)) as prepared,
+        ShardEncoder(encoder, store, storage) as shard_encoder,
+    ):
+        for image in prepared:
             if read and image.index // shard_images != read[-1] // shard_images:
                 shard_encoder.end_shard()
                 file_digests.add(_digest_records(read, pending, digests), pending.stat_time)
@@ -96,12 +103,12 @@ def encode_in_shards(
                 skipped.append(image.error)
                 continue
             assert image.digest is not None
-            assert image.pixels is not None
             digests[image.index] = image.digest
             if image.note is not None:
                 notes.append((images.name(image.index), image.note))
             # The same image can occur twice, or be in the store under another name.
             if image.digest not in submitted and image.digest not in store:
+                assert image.pixels is not None
                 submitted.add(image.digest)
                 shard_encoder.add(image.digest, image.pixels)
         shard_encoder.end_shard()
@@ -152,7 +159,7 @@ class PreparedImage:
     index: int
     digest: bytes | None = None
     pixels: Pixels | None = None
-    """(V, ...) for each input array of the model."""
+    """(V, ...) for each input array of the model; None if its features are known."""
     note: str | None = None
     error: ImageError | None = None
 
@@ -187,6 +194,20 @@ class Decoder:
         if self.views is not None:
             return self.views(image, self.preprocessing, digest)
         return tuple(array[None] for array in self.preprocessing(image))
+
+
+def find_known(images: ImageSource, index: int, store: FeatureStore) -> PreparedImage | None:
+    """The image at an index if the encoder is not needed for it: it has features under another name, or it cannot be
+    decoded. Otherwise None."""
+    try:
+        content = images.read(index)
+        digest = content_digest(content)
+        if digest in store:
+            return PreparedImage(index, digest)
+        images.decode_bytes(content, index)
+    except ImageError as error:
+        return PreparedImage(index, error=error)
+    return None
 
 
 def default_workers(count: int) -> int:
@@ -321,6 +342,20 @@ class FileDigests:
         except sqlite3.Error:
             return None
         return None if found is None else bytes(found[0])
+
+    def digest(self, path: Path) -> bytes:
+        """The digest of a file, which is read if it is new or has changed."""
+        stat_time = time.time_ns()
+        stat = FileStat.of(path)
+        known = self.find(path.absolute(), stat)
+        if known is not None:
+            return known
+        digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        with open(path, "rb") as handle:
+            while block := handle.read(1 << 20):
+                digest.update(block)
+        self.add([(path.absolute(), stat, digest.digest())], stat_time)
+        return digest.digest()
 
     def add(self, records: Iterable[tuple[Path, FileStat, bytes]], stat_time: int) -> None:
         """Store path, stat and digest of files; `stat_time`, in nanoseconds, is when the stats were read."""

@@ -30,6 +30,7 @@ __all__ = [
     "folder_digest",
     "hub_arguments",
     "identity_of",
+    "model_files",
     "preprocessing_from_processor",
     "refuse_random_weights",
     "weights_digest",
@@ -158,13 +159,17 @@ def _refuse_empty_tokenizer(tokenizer: Any) -> None:
 def folder_digest(folder: Path) -> str:
     """A hash of the names and contents of the files that determine what the model computes."""
     digest = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        if path.suffix in WEIGHT_SUFFIXES and path.is_file():
-            digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
-            with open(path, "rb") as handle:
-                while block := handle.read(1 << 20):
-                    digest.update(block)
+    for path in model_files(folder):
+        digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
+        with open(path, "rb") as handle:
+            while block := handle.read(1 << 20):
+                digest.update(block)
     return f"sha256:{digest.hexdigest()[:16]}"
+
+
+def model_files(folder: Path) -> list[Path]:
+    """The files in a model's folder that determine what the model computes."""
+    return [path for path in sorted(folder.iterdir()) if path.suffix in WEIGHT_SUFFIXES and path.is_file()]
 
 
 def _pooled(output: Any) -> torch.Tensor:

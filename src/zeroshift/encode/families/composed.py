@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MAP_TEMPLATES",
     "ComposedEncoder",
+    "SentencePrototypes",
     "TextToImageMap",
     "cached_arrays",
     "centring_names",
@@ -163,44 +164,26 @@ TEXT_BATCH = 1024
 """Prompts per batch. The text model splits them by length, more evenly if there are more."""
 
 
-class ComposedEncoder(Encoder):
-    """The encoder of the bundled packs; its numbers are not CLIP's.
+class SentencePrototypes:
+    """The text half of the composed encoder, after its text model: prototypes from means of sentence features.
 
-    The prompts of a class are averaged as sentence features, and their mean is mapped to the space of the images: rows
-    of `encode_texts` have 384 dimensions, rows of `finish_prototypes` 256.
+    The fitted map and the centres of templates are in the cache after their first use, so that later prototypes need no
+    model.
     """
 
-    family = "composed"
-    source = "composed"
-    dimension = DIMENSION
-    logit_scale = LOGIT_SCALE
-    text_length = TEXT_LENGTH
-    text_batch_size = TEXT_BATCH
+    cache: Path | None
+    revision: str
 
-    def __init__(self, image: ImageModel, text: TextModel, *, device: torch.device, dtype: torch.dtype) -> None:
-        self.image, self.text = image, text
-        self.device, self.dtype = device, dtype
-        self.revision = revision()
-        self.preprocessing = lite_preprocessing(SIDE)
-        self.cache: Path | None = None
-        if device.type == "cpu":
-            self.batch_size = CPU_BATCH
-        self._centres: dict[tuple[str, ...], np.ndarray] = {}
+    fit_progress: Callable[[int, int], None] | None = None
+    """Called while the map or a centre is computed, with the number of sentences encoded since the last call (0 at the
+    start) and of all."""
 
-    @classmethod
-    def load(cls, *, device: str = "auto", dtype: str = "auto", cache: Path | None = None) -> ComposedEncoder:
-        """Load the packages of the extra `offline`; the fitted map is stored in `cache`, if given."""
-        family = get(cls.family)
-        if family.missing:
-            raise ImportError(
-                f"the composed encoder needs {', '.join(family.missing)}, which is not installed. Fix: {family.fix}."
-            )
-        torch_device = choose_device(device)
-        torch_dtype = choose_dtype(dtype, torch_device)
-        image, text = ImageModel(torch_device, torch_dtype), TextModel(torch_device)
-        encoder = cls(image, text, device=torch_device, dtype=torch_dtype)
-        encoder.cache = cache
-        return encoder
+    encode_texts: Callable[..., np.ndarray]
+
+    @property
+    def targets(self) -> np.ndarray:
+        """(1000, 256): ImageNet's classes in the space of the images."""
+        raise NotImplementedError
 
     def finish_prototypes(self, means: np.ndarray, templates: Sequence[str] | None = None) -> np.ndarray:
         """(K, 256) prototypes of unit length, from the (K, 384) mean of each class's rows of `encode_texts`.
@@ -225,12 +208,14 @@ class ComposedEncoder(Encoder):
         """Fitted to seven thousand sentences when first needed; later read from the cache."""
 
         def fit() -> Arrays:
-            fitted = fit_text_to_image_map(
-                self._encode_centring_prompts(MAP_TEMPLATES).mean(axis=1), self.image.targets
-            )
+            fitted = fit_text_to_image_map(self._encode_centring_prompts(MAP_TEMPLATES).mean(axis=1), self.targets)
             return vars(fitted).copy()
 
         return TextToImageMap(**cached_arrays(self.cache, {"what": "bridge", "revision": self.revision}, fit))
+
+    @cached_property
+    def _centres(self) -> dict[tuple[str, ...], np.ndarray]:
+        return {}
 
     def _centre(self, templates: tuple[str, ...]) -> np.ndarray:
         if templates == MAP_TEMPLATES:
@@ -245,8 +230,58 @@ class ComposedEncoder(Encoder):
 
     def _encode_centring_prompts(self, templates: Sequence[str]) -> np.ndarray:
         """(names, templates, 384): features of ImageNet's names in these templates."""
-        rows = self.encode_texts(centring_prompts(templates), warn=False).astype(np.float64)
-        return rows.reshape(-1, len(templates), TEXT_DIMENSION)
+        prompts = centring_prompts(templates)
+        progress = self.fit_progress or (lambda done, total: None)
+        progress(0, len(prompts))
+        parts = []
+        for start in range(0, len(prompts), TEXT_BATCH):  # the batches of one call with all of them
+            batch = prompts[start : start + TEXT_BATCH]
+            parts.append(self.encode_texts(batch, warn=False).astype(np.float64))
+            progress(len(batch), len(prompts))
+        return np.concatenate(parts).reshape(-1, len(templates), TEXT_DIMENSION)
+
+
+class ComposedEncoder(SentencePrototypes, Encoder):
+    """The encoder of the bundled packs; its numbers are not CLIP's.
+
+    The prompts of a class are averaged as sentence features, and their mean is mapped to the space of the images: rows
+    of `encode_texts` have 384 dimensions, rows of `finish_prototypes` 256.
+    """
+
+    family = "composed"
+    source = "composed"
+    dimension = DIMENSION
+    logit_scale = LOGIT_SCALE
+    text_length = TEXT_LENGTH
+    text_batch_size = TEXT_BATCH
+
+    def __init__(self, image: ImageModel, text: TextModel, *, device: torch.device, dtype: torch.dtype) -> None:
+        self.image, self.text = image, text
+        self.device, self.dtype = device, dtype
+        self.revision = revision()
+        self.preprocessing = lite_preprocessing(SIDE)
+        self.cache: Path | None = None
+        if device.type == "cpu":
+            self.batch_size = CPU_BATCH
+
+    @classmethod
+    def load(cls, *, device: str = "auto", dtype: str = "auto", cache: Path | None = None) -> ComposedEncoder:
+        """Load the packages of the extra `offline`; the fitted map is stored in `cache`, if given."""
+        family = get(cls.family)
+        if family.missing:
+            raise ImportError(
+                f"the composed encoder needs {', '.join(family.missing)}, which is not installed. Fix: {family.fix}."
+            )
+        torch_device = choose_device(device)
+        torch_dtype = choose_dtype(dtype, torch_device)
+        image, text = ImageModel(torch_device, torch_dtype), TextModel(torch_device)
+        encoder = cls(image, text, device=torch_device, dtype=torch_dtype)
+        encoder.cache = cache
+        return encoder
+
+    @property
+    def targets(self) -> np.ndarray:
+        return self.image.targets
 
     def _image_features(self, batch: tuple[torch.Tensor, ...]) -> torch.Tensor:
         return self.image.features(batch[0])

