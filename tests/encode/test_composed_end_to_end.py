@@ -137,7 +137,11 @@ def test_provenance(first):
     assert features.provenance["encoder"]["family"] == "composed"
 
 
-def test_a_second_run_reuses_the_text_map_and_features(first, run, top, no_fitting):
+def test_a_second_run_reads_text_map_and_features_and_loads_no_model(first, run, top, no_fitting, monkeypatch):
+    def load(**_):
+        raise AssertionError("loaded the models")
+
+    monkeypatch.setattr(ComposedEncoder, "load", load)
     names = ",".join(packs.load("cifar10").class_names)
     out = top / "again.safetensors"
     record = run("extract", "--classes", names, "--prompts", ",".join(MODES), "--out", out)
