@@ -46,7 +46,7 @@ def untimed_runs():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trial, "release_free_memory", lambda: None)
-        patch.setattr(trial.StreamInput, "warm_up", lambda self, method: None)
+        patch.setattr(trial.StreamInput, "warm_up", lambda self, name, make: None)
         yield
 
 

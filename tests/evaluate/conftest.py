@@ -4,6 +4,12 @@ import pytest
 from zeroshift import FeatureSet, normalize
 
 
+@pytest.fixture(autouse=True)
+def _cold_process(monkeypatch):
+    """As a new process, which has run no method yet."""
+    monkeypatch.setattr("zeroshift.evaluate.trial._WARM", set())
+
+
 @pytest.fixture
 def clusters() -> FeatureSet:
     """Four noisy classes in 12 dimensions whose prototypes are a little off: something to adapt to."""

@@ -81,7 +81,7 @@ def test_everything_is_checked_before_anything_is_learned(clusters):
 
 
 def test_every_must_be_a_positive_integer(clusters):
-    with pytest.raises(ValueError, match="every must be an integer of at least 1; got 0"):
+    with pytest.raises(ValueError, match="every must be None or an integer of at least 1; got 0"):
         stream_steps(online(clusters), clusters.features, every=0)
 
 

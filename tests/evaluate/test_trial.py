@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from evaluate import fake_methods
-from zeroshift import FeatureSet, OnlineADAPT, ZeroShot
+from zeroshift import FeatureSet, OnlineADAPT, ZeroShot, normalize
 from zeroshift.evaluate import (
     DatasetRef,
     MethodSpec,
@@ -219,6 +219,40 @@ def test_equal_numbers_of_different_types_have_one_key():
 def test_the_record_has_timing_and_rows_per_call():
     run = replace(trial("adapt_online"), timed=True, every=7)
     assert (run.describe()["timed"], run.describe()["every"]) == (True, 7)
+
+
+@pytest.mark.parametrize(("every", "sizes"), [(None, [150]), (64, [64, 64, 22]), (200, [150])])
+def test_an_online_method_gets_all_rows_in_one_call_unless_the_trial_says_otherwise(
+    clusters, monkeypatch, every, sizes
+):
+    fake_methods.register(monkeypatch, fake_methods.Stream)
+    run_trial(replace(trial("stream"), every=every), clusters)
+    assert [len(rows) for rows in fake_methods.SEEN[-1]._fed] == sizes
+
+
+def test_rows_per_call_are_part_of_the_key():
+    assert len({replace(trial("adapt_online"), every=every).key for every in (None, 64, 256)}) == 3
+
+
+def test_a_method_is_warmed_up_once_in_a_process(clusters, monkeypatch):
+    fake_methods.register(monkeypatch, fake_methods.Stream, fake_methods.TwoEncoders)
+    fed = []
+    for name in ("stream", "stream", "two_encoders", "stream"):
+        fake_methods.SEEN.clear()
+        run_trial(trial(name), clusters)
+        fed.append([len(rows) for method in fake_methods.SEEN for rows in method._fed])
+    assert fed == [[64, 150], [150], [64, 150], [150]]
+
+
+def test_a_method_is_warmed_up_again_for_rows_of_another_size(clusters, monkeypatch):
+    fake_methods.register(monkeypatch, fake_methods.Stream)
+    narrow = FeatureSet(
+        normalize(clusters.features[:, :6]), prototypes=normalize(clusters.prototypes_for()[:, :6]),
+        labels=clusters.labels,
+    )  # fmt: skip
+    for features in (clusters, narrow, clusters, narrow):
+        run_trial(trial("stream"), features)
+    assert len(fake_methods.SEEN) == 6
 
 
 def test_a_dataset_has_the_names_of_its_classes(clusters):

@@ -17,7 +17,7 @@ def trial(spec=None, seed=0, shots=None, **changes):
         (lambda: trial(seed=-1), ValueError, "seed must be None or an integer of at least 0; got -1"),
         (lambda: trial(seed=1.5), ValueError, "seed must be None or an integer"),
         (lambda: trial(shots=0), ValueError, "shots must be None or an integer of at least 1; got 0"),
-        (lambda: trial(every=0), ValueError, "every must be an integer of at least 1; got 0"),
+        (lambda: trial(every=0), ValueError, "every must be None or an integer of at least 1; got 0"),
         (lambda: Ledger(5), TypeError, r"folder must be the name of a folder; got 5\. Fix: Ledger"),
         (lambda: Ledger(""), TypeError, "folder must be the name of a folder; got ''"),
         (lambda: list(run_jobs([], {}, "runs")), TypeError, r"ledger must be a Ledger; got str\. Fix: Ledger"),

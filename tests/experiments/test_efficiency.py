@@ -14,6 +14,7 @@ from zeroshift.experiments.efficiency import EXPERIMENT, METHODS
 def test_all_is_timed_alone_on_one_set(investigated):
     chapter = investigated(EXPERIMENT)
     assert all(job.timed for job in chapter.jobs)
+    assert {job.every for job in chapter.jobs} == {64}  # as from a live stream; other experiments use one call
     assert len({job.digest for job in chapter.jobs}) == 1
     assert [job.spec.method for job in chapter.jobs] == [method for method, *_ in METHODS]
 

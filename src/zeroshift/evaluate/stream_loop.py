@@ -15,13 +15,13 @@ from zeroshift.evaluate.resources import one_blas_thread
 from zeroshift.features.checks import blocks
 from zeroshift.method import Method, ViewMethod
 from zeroshift.methods.inputs import SECOND
-from zeroshift.parameters import Number
+from zeroshift.parameters import Number, Optional
 from zeroshift.views import as_images, check_unit_views
 
 __all__ = ["StreamRun", "StreamStep", "run_stream", "stream_steps"]
 
 EVERY = 64
-"""Default number of rows per step."""
+"""Default number of rows per step: few enough to follow the stream, and as a live stream might bring them."""
 
 VIEW_NUMBERS = 4_000_000
 """Numbers of views copied per step, as many as 64 images with 64 views in d = 1024."""
@@ -60,14 +60,14 @@ def stream_steps(
     features: Array,
     *,
     rows: np.ndarray | None = None,
-    every: int = EVERY,
+    every: int | None = EVERY,
     second: Array | None = None,
 ) -> Iterator[StreamStep]:
     """Let `method` adapt to `features` in order; yield one step for about every `every` rows.
 
     An online method gets slices of whole batches (`batch_size`, where it has one), so that `every` changes predictions
-    only by rounding. A transductive method gets the whole set in one step. All rows are validated before the first
-    step. Steps hold NumPy arrays for any library.
+    only by rounding; with None it gets all rows in one step, which is fastest. A transductive method always does. All
+    rows are validated before the first step. Steps hold NumPy arrays for any library.
 
     Features (N, V, d) are V views of each image, view 0 being the image itself, for methods with `adapt_views`. `rows`
     selects and orders the rows; they are copied step by step. `second` (N, d2) has features of the same images from a
@@ -81,7 +81,7 @@ def stream_steps(
     2 4 [0 0] [3 1]
     4 5 [1] [3 2]
     """
-    every = int(Number(1, integer=True).check("every", every))
+    Optional(Number(1, integer=True)).check("every", every)
     features = as_array("features", features)
     adapt = _adapt_function(method, features)
     if second is not None:
@@ -92,7 +92,8 @@ def stream_steps(
     if method.protocol == "transductive":
         return _steps(method, adapt, features, second, rows, n_rows, nullcontext)
     numbers = int(np.prod(tuple(features.shape[1:])))
-    size = min(every, max(1, VIEW_NUMBERS // numbers)) if len(features.shape) == 3 else every
+    size = n_rows if every is None else int(every)
+    size = min(size, max(1, VIEW_NUMBERS // numbers)) if len(features.shape) == 3 else size
     batch_size = getattr(method, "batch_size", None) or 1
     return _steps(method, adapt, features, second, rows, -(-size // batch_size) * batch_size, one_blas_thread)
 
@@ -163,7 +164,7 @@ def run_stream(
     features: Array,
     progress: Callable[[StreamStep], None] | None = None,
     *,
-    every: int = EVERY,
+    every: int | None = EVERY,
     second: Array | None = None,
 ) -> StreamRun:
     """Run all `stream_steps`; `progress` is called after each step.

@@ -77,8 +77,9 @@ class Trial:
     """The stream, where it is not all rows in random or stored order."""
     timed: bool = False
     """Whether its time matters; it then runs alone."""
-    every: int = EVERY
-    """Rows per call of an online method; more are faster and change predictions only by rounding."""
+    every: int | None = None
+    """Rows per call of an online method; None is all of them in one call, which is fastest. Predictions differ only by
+    rounding."""
     encoder: EncoderRef | None = None
     """Encoder of the features, for a method that tunes prompts."""
     class_names: tuple[str, ...] = ()
@@ -89,7 +90,7 @@ class Trial:
             raise TypeError(f"spec must be a MethodSpec; got {self.spec!r}. Fix: MethodSpec('adapt_online').")
         Optional(Number(0, integer=True)).check("seed", self.seed)
         Optional(Number(1, integer=True)).check("shots", self.shots)
-        Number(1, integer=True).check("every", self.every)
+        Optional(Number(1, integer=True)).check("every", self.every)
         if self.stream_spec is not None and self.seed is None:
             raise ValueError(f"a run on the stream {self.stream_spec.kind} needs a seed; got None. Fix: seed=0.")
         if self.spec.tunes_text != (self.encoder is not None):
@@ -178,7 +179,7 @@ class Trial:
         order = "stored order" if self.seed is None else f"seed {self.seed}"
         more = "" if self.shots is None else f", {self.shots} shots"
         more += ", timed" if self.timed else ""
-        more += "" if self.every == EVERY else f", {self.every} rows at a time"
+        more += "" if self.every is None else f", {self.every} rows at a time"
         kind = ""
         if self.stream_spec is not None:
             usual = {} if "domains" in self.stream_spec.parameters else StreamSpec(self.stream_spec.kind).describe()
@@ -194,8 +195,8 @@ class Trial:
 def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
     """Run a trial and return its record of JSON values.
 
-    Times are of one thread, with set-up reported separately. Online methods get a few rows at a time, see
-    `stream_steps`. Scoring happens after the run and counts neither in its time nor in its memory.
+    Times are of one thread, with set-up reported separately. How many rows an online method gets at a time is
+    `Trial.every`. Scoring happens after the run and counts neither in its time nor in its memory.
 
     >>> pets = FeatureSet(np.eye(2)[[0, 1, 1]], prototypes=np.eye(2), labels=[0, 1, 0])
     >>> record = run_trial(Trial("pets", "", "default", MethodSpec("adapt_online"), seed=0, shots=None), pets)
@@ -233,6 +234,7 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
     stream, labels = np.asarray(features.features[parts.scored]), features.labels[parts.scored]
     with one_blas_thread():
         found = measure_run(
+            spec.method,
             lambda: methods.create(spec.method, prototypes, **arguments),
             stream_input(features, spec, parts.scored, stream),
             counts,
@@ -309,19 +311,35 @@ class StreamInput:
         """Views encoded per image."""
         return 1 if self.features.ndim == 2 else int(self.features.shape[1])
 
-    def warm_up(self, method: Method) -> None:
-        """Run the first rows, so that imports and one-time allocations are not measured."""
+    def warm_up(self, name: str, make: Callable[[], Method]) -> None:
+        """Run the first rows, so that imports and one-time allocations are not measured. In a process that has run the
+        method called `name` on rows of this size, nothing is left to warm up."""
+        kind = (name, self.features.shape[1:])
+        if kind in _WARM:
+            return
+        method = make()
         few = EVERY if self.features.ndim == 2 or method.protocol == "transductive" else WARM_UP_IMAGES
         rows = np.arange(len(self.features)) if self.rows is None else self.rows
         for _ in stream_steps(method, self.features[rows[:few]]):
             pass
+        _WARM.add(kind)
+
+
+_WARM: set[tuple[str, tuple[int, ...]]] = set()
+"""What this process has run: names of methods, and the size of what they got for an image."""
 
 
 def measure_run(
-    make: Callable[[], Method], stream_input: StreamInput, counts: EncoderCounts, *, every: int
+    name: str,
+    make: Callable[[], Method],
+    stream_input: StreamInput,
+    counts: EncoderCounts,
+    *,
+    every: int | None,
 ) -> dict[str, Any]:
-    """Create a method, let it adapt to the stream, and measure both: time, memory, and calls of the encoder."""
-    stream_input.warm_up(make())
+    """Create the method called `name`, let it adapt to the stream, and measure both: time, memory, and calls of the
+    encoder."""
+    stream_input.warm_up(name, make)
     release_free_memory()
     memory = PeakMemory()
     before, counts_before = memory.now(), replace(counts)

@@ -15,9 +15,6 @@ from zeroshift.experiments._shared.suite import Member
 
 __all__ = ["analysis", "mean_of_sets", "measured", "points", "runs", "spread"]
 
-BATCH_ROWS = 256
-"""Rows per call of an online method if its time does not matter; twice as fast as 64."""
-
 
 def runs(
     member: Member,
@@ -32,7 +29,8 @@ def runs(
 ) -> list[Trial]:
     """Trials of a method on a set: `orders` random orders if order or drawn rows matter, otherwise one.
 
-    `method` may be `NAME+support`, with `shots` labelled samples per class.
+    `method` may be `NAME+support`, with `shots` labelled samples per class. An online method whose time is measured
+    (`timed`) gets a few rows at a time, as from a live stream, others get all rows in one call.
     """
     spec = MethodSpec.named(method, parameters)
     random = spec.streamed or spec.drawn or stream_spec is not None
@@ -46,7 +44,7 @@ def runs(
             shots,
             stream_spec,
             timed,
-            EVERY if timed else BATCH_ROWS,
+            EVERY if timed else None,
         )
         for seed in (range(orders) if random else (None,))
     ]

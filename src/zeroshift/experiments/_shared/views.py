@@ -71,6 +71,7 @@ def awt_alone(features: FeatureSet, *, prompt: str) -> dict[str, Any]:
     stream = np.asarray(features.features)
     with one_blas_thread():
         found = measure_run(
+            AWT.name,
             lambda: AWT(prototypes, prompts=prompts, logit_scale=features.logit_scale),
             StreamInput(stream),
             EncoderCounts(),
