@@ -21,6 +21,7 @@ __all__ = [
     "residual_precision",
     "ridge_precision",
     "subtract_product",
+    "thin_product",
 ]
 
 ZERO_TRACE = 1e-24
@@ -38,6 +39,9 @@ INVERSE_LEAF, GPU_INVERSE_LEAF = 32, 64
 
 BAND_NUMBERS = 32_768
 """Numbers in a band of rows: 256 kB."""
+
+SMALL_PRODUCT = 400_000
+"""Multiplications up to which OpenBLAS does not copy the factors of a product first."""
 
 LEAF, GPU_LEAF = 16, 64
 """Up to this many rows L D L^T is computed column by column; above, recursively by halves, with matrix products."""
@@ -98,6 +102,31 @@ def positive_inverse(matrix: Array) -> Array:
     inverse[..., half:, :half] = -xp.matrix_transpose(off)
     inverse[..., half:, half:] = second
     return inverse
+
+
+def thin_product(rows: Array, matrix: Array) -> Array:
+    """rows @ matrix.T for a few rows (r, d) and many of `matrix` (n, d), both contiguous.
+
+    A BLAS copies `matrix` into another order first, which takes longer than multiplying it by a few rows. Small
+    products skip the copy, so on a CPU this is a series of them: about twice as fast as one, in a single thread.
+
+    >>> thin_product(np.eye(2, 3), np.arange(6.0).reshape(2, 3))
+    array([[0., 3.],
+           [1., 4.]])
+    """
+    (r, d), n = rows.shape, matrix.shape[0]
+    if type(rows) is not np.ndarray or r == 1:
+        return rows @ matrix.T if r > 1 else (matrix @ rows[0])[None, :]
+    block = SMALL_PRODUCT // (r * d) // 8 * 8
+    if not 0 < block < n:
+        return rows @ matrix.T
+    result = np.empty((r, n), dtype=rows.dtype)
+    whole = n // block * block
+    blocks = np.matmul(rows, matrix[:whole].reshape(-1, block, d).transpose(0, 2, 1))
+    result[:, :whole].reshape(r, -1, block)[...] = blocks.transpose(1, 0, 2)
+    if whole < n:
+        result[:, whole:] = rows @ matrix[whole:].T
+    return result
 
 
 def subtract_product(target: Array, left: Array, right: Array) -> None:

@@ -137,6 +137,15 @@ class KnowledgeBank:
             entries.append((row, k, slot, replaced))
         return InsertionPlan(*np.array(entries, dtype=np.int64).reshape(-1, 4).T)
 
+    def find_slot(self, k: int, confidence: float) -> tuple[int, bool] | None:
+        """Like `plan` for one row: its slot and whether that holds a sample now; None if the row does not enter."""
+        n, first = int(self.sample_counts[k]), self.pinned
+        if n < self.capacity:
+            return first + n, False
+        held = quantize(np.append(self.confidences[k, first : first + n], confidence))
+        slot = int(held[:-1].argmin())
+        return (first + slot, True) if held[-1] > held[slot] else None
+
     def _by_confidence(self, k: int) -> list[tuple[float, int]]:
         """The entries of class k as a heap: lowest confidence on top, the first slot on a tie."""
         n = int(self.sample_counts[k])
@@ -164,6 +173,15 @@ class KnowledgeBank:
         self.weights[place] = weights[self._backend.index(kept)]
         self.confidences[k, slot] = confidences[kept]
         np.maximum.at(self.sample_counts, k, slot - self.pinned + 1)
+
+    def put(self, k: int, slot: int, x: Array, weight: Array | float, confidence: float) -> None:
+        """Store one sample (d,) in a slot of class k, in place of what the slot holds."""
+        while slot >= self.features.shape[1]:
+            self.widen()
+        self.features[k, slot] = x
+        self.weights[k, slot] = weight
+        self.confidences[k, slot] = confidence
+        self.sample_counts[k] = max(int(self.sample_counts[k]), slot - self.pinned + 1)
 
     def reserve_slots(self, plan: InsertionPlan) -> None:
         """Add the slots a plan needs."""

@@ -48,6 +48,10 @@ ROUNDING = 1e-12
 """Slack of the cone bound, relative to the weight of the class: far above rounding, far below what matters."""
 
 
+SQUARE_ROUNDING = 1e-13
+"""Far above the rounding of the squared distance of two unit vectors, if it is computed from their products."""
+
+
 class Cones(NamedTuple):
     """Per class (K,): the largest distance across m and the largest shortfall along m, times the class's weight."""
 
@@ -66,11 +70,12 @@ def shared_direction(weighted_sums: Array) -> Array:
 def fit_cones(features: Array, occupied: Array, weighted_sums: Array, weights: Array, m: Array) -> Cones:
     """The cones of banks (..., M, d) with slots `occupied` (..., M), sums (..., d) and total weights (...)."""
     xp = namespace(features)
-    safe = xp.where(weights > 0, weights, xp.ones_like(weights))
-    deviations = features - (weighted_sums / safe[..., None])[..., None, :]
-    deviations = deviations * occupied[..., None]
-    along = deviations @ m
-    across = xp.sqrt(xp.clip(xp.sum(deviations * deviations, axis=-1) - along * along, min=0.0))
+    centres = weighted_sums / xp.where(weights > 0, weights, xp.ones_like(weights))[..., None]
+    # From products, without an array of all deviations; the rounding can only widen the cones.
+    along = (features @ m - (centres @ m)[..., None]) * occupied
+    distances = xp.vecdot(features, features) - 2 * xp.matmul(features, centres[..., None])[..., 0]
+    distances = (distances + xp.vecdot(centres, centres)[..., None]) * occupied
+    across = xp.sqrt(xp.clip(distances - along * along, min=0.0) + SQUARE_ROUNDING)
     return Cones(weights * xp.max(across, axis=-1), weights * xp.clip(-xp.min(along, axis=-1), min=0.0))
 
 

@@ -130,12 +130,15 @@ class ClassSums:
         """Whether exact sums are cheaper than bounds."""
         return self._bank.weights.shape[0] * self._bank.weights.shape[1] <= SMALL_BANK
 
-    def _update_bounds(self, k: Any, occupied: Array) -> None:
-        """Recompute cones and entry coordinates of the classes k."""
+    def _update_cones(self, k: Any, occupied: Array) -> None:
         across, along = fit_cones(
             self._bank.features[k], occupied, self.weighted_sums[k], self.weights[k], self.direction
         )
         self.cones.across[k], self.cones.along[k] = across, along
+
+    def _update_bounds(self, k: Any, occupied: Array) -> None:
+        """Recompute cones and entry coordinates of the classes k."""
+        self._update_cones(k, occupied)
         if self._bounds_entries:
             entry_coordinates = coordinates(self._bank.features[k], self.basis)
             # An empty slot is never uncertain.
@@ -157,15 +160,24 @@ class ClassSums:
         self.counts = self._bank.counts
         k = self._backend.xp.asarray(classes, device=self._backend.device)
         self._compute_sums(k)
+        if not self._refit_if_due():
+            self._update_bounds(k, self._occupied_in(classes))
+
+    def _occupied_in(self, classes: Any) -> Array:
+        return self._backend.asarray(self._bank.occupied_in(classes).astype(np.float64))
+
+    def _refit_if_due(self) -> bool:
+        """Recompute all bounds if necessary. Returns whether those of single classes need no update."""
         if not self._settings.use_bank_term:
-            return
+            return True
         if self.is_small or self._backend.on_gpu:
             self.forget_bounds()
-        elif self.size.bit_length() != self._cones_fitted_at or self._bank_widened:
+            return True
+        if self.size.bit_length() != self._cones_fitted_at or self._bank_widened:
             # The direction is recomputed whenever the bank has doubled.
             self._refit_cones()
-        else:
-            self._update_bounds(k, self._backend.asarray(self._bank.occupied_in(classes).astype(np.float64)))
+            return True
+        return False
 
     def forget_bounds(self) -> None:
         """The bounds no longer fit the bank. They are computed again when a replay needs them."""
@@ -182,12 +194,17 @@ class ClassSums:
         if self._settings.use_bank_term and self._cones_fitted_at == -1 and not self.is_small:
             self._refit_cones()
 
-    def insert(self, k: int, x: Array, old: Array | None) -> BankInsertion:
-        """Update class k after `x` entered its bank and replaced `old`, if that is not None."""
-        count = int(self.counts[k])
+    def insert(self, k: int, slot: int, x: Array, old: Array | None) -> BankInsertion:
+        """Update class k after `x` entered a slot of its bank and replaced `old`, if that is not None."""
+        count, own = int(self.counts[k]), slice(k, k + 1)
         centre = self.totals[k] / max(count, 1)
         mean_before = self._backend.copy(self.means[k])
-        self.recompute(np.array([k]))
+        self.counts = self._bank.counts
+        self._compute_sums(own)
+        if not self._refit_if_due():
+            self._update_cones(own, self._occupied_in(own))
+            if self._bounds_entries:
+                self.entry_coordinates[k, slot] = coordinates(x[None, :], self.basis)[0]
         return BankInsertion(k, count, x, old, centre, mean_before, self.means[k], self._settings.update_mean)
 
     def cones_on_host(self, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -31,7 +31,7 @@ from zeroshift.adapt.engines.base import DRIFT_TOLERANCE, EngineDiagnostics
 from zeroshift.adapt.engines.class_statistics import BankInsertion, ClassSums, check_shapes, scatter_rows
 from zeroshift.adapt.engines.woodbury import PrecisionUpdate, compute_update, moment_decrease, rows_and_sample
 from zeroshift.arrays import Array, Backend, to_numpy
-from zeroshift.linalg import SMALLEST_TRACE, ZERO_TRACE, positive_inverse, subtract_product
+from zeroshift.linalg import SMALLEST_TRACE, ZERO_TRACE, positive_inverse, subtract_product, thin_product
 
 __all__ = [
     "MAX_LENGTHS",
@@ -258,18 +258,18 @@ class PrimalPrecision:
         rows, signs, new_row = scatter_rows(change)
         self._waiting.append((rows, signs))
         # Powers of C0 times the vectors of the update and the sample: the only products with C0 that are needed.
-        chain = [xp.concat([rows, change.x[None, :]])]
-        for _ in range(self.degree):
-            chain.append(chain[-1] @ self.contraction)
-        powers = xp.concat(chain[1:])
-        largest = xp.max(self.moments[0])
-        inner = chain[0] @ xp.concat([chain[0], powers]).T
-        host = to_numpy(xp.concat([xp.reshape(inner, (-1,)), xp.reshape(largest, (1,))]))
-        inner, largest = host[:-1].reshape(len(signs) + 1, -1), float(host[-1])
+        width, d = len(signs) + 1, rows.shape[1]
+        chain = xp.empty(((self.degree + 1) * width, d), dtype=rows.dtype, device=self._backend.device)
+        chain[: width - 1], chain[width - 1] = rows, change.x
+        for start in range(width, chain.shape[0], width):
+            chain[start : start + width] = thin_product(chain[start - width : start], self.contraction)
+        inner = thin_product(chain[:width], chain)
+        host = to_numpy(xp.concat([xp.reshape(inner, (-1,)), xp.max(self.moments[0])[None]]))
+        inner, largest = host[:-1].reshape(width, -1), float(host[-1])
         update = self.prepare_update(inner, signs, new_row, largest)
         if update is None:
             return None
-        cross = self._apply(change.k, update, powers, len(signs))
+        cross = self._apply(change.k, update, chain[width:], len(signs))
         self.count_update(change.x)
         return cross
 
@@ -315,7 +315,8 @@ class PrimalPrecision:
     def _apply(self, k: int, update: PrecisionUpdate, powers: Array, rank: int) -> Array:
         backend = self._backend
         # Only the mean of class k has changed; its moments are part of the update.
-        onto = rows_and_sample(powers, backend.asarray(update.sample_coefficients), rank) @ self._sums.means.T
+        vectors = rows_and_sample(powers, backend.asarray(update.sample_coefficients), rank)
+        onto = thin_product(vectors, self._sums.means)
         cross = onto[-1]
         self.moments -= moment_decrease(onto[:-1], backend.asarray(update.spread), self.degree)
         self.moments[:, k] = backend.asarray(update.own_moments)
@@ -343,13 +344,13 @@ class PrimalPrecision:
 
     def _contract(self, rows: Array) -> Array:
         """C(rho) applied to rows (n, d), by the polynomial in C0."""
-        result = self._coefficients[0] * (rows @ self.contraction)
+        power = thin_product(rows, self.contraction)
+        result = float(self._coefficients[0]) * power
         if self._e == 0.0:
             return result
-        power = rows @ self.contraction
         for coefficient in self._coefficients[1:]:
-            power = power @ self.contraction
-            result = result + float(coefficient) * power
+            power = thin_product(power, self.contraction)
+            result += float(coefficient) * power
         return result
 
     def cross(self, x: Array) -> Array:

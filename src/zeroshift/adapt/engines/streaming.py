@@ -122,19 +122,30 @@ class StreamingEngine(EngineBase):
 
     def step(self, features: Array) -> Array:
         """Algorithm 1 for one sample or one batch: offer, update, score (n, K)."""
-        if self._backend.on_gpu and features.shape[0] == 1:
+        if features.shape[0] > 1:
+            return self._step_batch(self.widened(features))
+        if self._backend.on_gpu:
             scores = self._step_recorded(features)
             if scores is not None:
                 return scores
         features = self.widened(features)
+        log_y, classes, confidences = zero_shot_stats(features, self._prototypes, self._logit_scale)
+        k, confidence = int(classes[0]), float(confidences[0])
+        found = self._bank.find_slot(k, confidence)
+        if found is None:
+            self._idle += 1
+            return self._score(features, log_y)
+        cross = self._insert(k, *found, features[0], self._backend.xp.exp(log_y[0, k]), confidence)
+        self._mark_changed()
+        return self._fuse(features, log_y, self._precision.cross(features) if cross is None else cross[None, :])
+
+    def _step_batch(self, features: Array) -> Array:
         log_y, plan, confidences = self._plan_insertions(features)
         if len(plan) == 0:
             self._idle += features.shape[0]
             return self._score(features, log_y)
-        cross = self._learn(plan, features, log_y, confidences)
-        if features.shape[0] > 1 or cross is None:
-            cross = self._precision.cross(features)
-        return self._fuse(features, log_y, cross)
+        self._learn(plan, features, log_y, confidences)
+        return self._fuse(features, log_y, self._precision.cross(features))
 
     def _step_recorded(self, features: Array) -> Array | None:
         """The step as a recorded CUDA graph; None unless the precision has the form for it."""
@@ -153,24 +164,22 @@ class StreamingEngine(EngineBase):
         confidences = to_numpy(row_confidences)
         return log_y, self._bank.plan(to_numpy(classes), confidences), confidences
 
-    def _learn(self, plan: InsertionPlan, features: Array, log_y: Array, confidences: np.ndarray) -> Array | None:
-        """Carry out the insertions one by one. Returns mu^T P x (1, K) of the last one if the update computed it."""
+    def _learn(self, plan: InsertionPlan, features: Array, log_y: Array, confidences: np.ndarray) -> None:
+        """Carry out the insertions one by one."""
         weights = self._bank.inserted_weights(plan, log_y)
-        cross = None
-        for e in range(len(plan)):
-            row, k, slot, replaced = (int(column[e]) for column in plan)
-            x = features[row]
-            old = None
-            if replaced >= HELD:
-                old = self._backend.copy(self._bank.features[k, slot])
-            self._bank.insert(plan.part(e, e + 1), features, weights[e : e + 1], confidences[row : row + 1])
-            change = self._sums.insert(k, x, old)
-            if type(self._precision) is self._suitable_form:
-                cross = self._precision.insert(change, slot)
-            else:
-                self._precision, cross = self._new_precision(), None
+        for e, (row, k, slot, replaced) in enumerate(zip(*(column.tolist() for column in plan), strict=True)):
+            self._insert(k, slot, replaced >= HELD, features[row], weights[e], float(confidences[row]))
         self._mark_changed()
-        return None if cross is None else cross[None, :]
+
+    def _insert(self, k: int, slot: int, replaces: bool, x: Array, weight: Array, confidence: float) -> Array | None:
+        """Put one sample into a slot. Returns its mu^T P x (K,) if the update computed that."""
+        old = self._backend.copy(self._bank.features[k, slot]) if replaces else None
+        self._bank.put(k, slot, x, weight, confidence)
+        change = self._sums.insert(k, slot, x, old)
+        if type(self._precision) is self._suitable_form:
+            return self._precision.insert(change, slot)
+        self._precision = self._new_precision()
+        return None
 
     def scorer(self, rows: int) -> Callable[[Array], Array]:
         """A function that scores features with the present statistics; `rows` is the total number of rows."""
