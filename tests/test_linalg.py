@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from goldens import first_shots, golden
-from zeroshift.linalg import ZERO_TRACE, residual_precision, ridge_precision
+from zeroshift.linalg import ZERO_TRACE, residual_precision, ridge_precision, thin_product
 
 
 def by_definition(residuals):
@@ -62,3 +62,19 @@ def test_ridge_alone(convert):
     np.testing.assert_allclose(ridge_precision(convert(scatter), 0.5), expected, rtol=1e-12)
     stacked = ridge_precision(convert(np.stack([scatter, 2 * scatter])), 0.5)
     np.testing.assert_allclose(stacked[0], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    ("rows", "count", "d"), [(1, 7, 5), (3, 1, 512), (5, 1003, 512), (17, 48, 512), (2, 3, 220_000)]
+)
+def test_thin_products_equal_plain_ones(rows, count, d, dtype, convert):
+    """In one block, in several with a rest, and with rows too long for any block."""
+    rng = np.random.default_rng(rows)
+    left, right = rng.normal(size=(rows, d)).astype(dtype), rng.normal(size=(count, d)).astype(dtype)
+    expected = left.astype(np.float64) @ right.T.astype(np.float64)
+    found = thin_product(convert(left), convert(right))
+    assert tuple(found.shape) == (rows, count)
+    assert str(found.dtype).endswith(np.dtype(dtype).name)
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=0, atol=d * np.finfo(dtype).eps)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zeroshift.adapt.bank import KnowledgeBank
+from zeroshift.adapt.bank import HELD, KnowledgeBank
 from zeroshift.arrays import Backend
 from zeroshift.zero_shot import confidence, log_softmax, pseudo_class
 
@@ -51,6 +51,22 @@ def expected_banks(rows: list[int], capacity: int) -> list[list[tuple[int, float
         if c > confidences[lowest]:
             banks[k][lowest] = entry
     return banks
+
+
+@given(offers, capacities)
+def test_single_rows_enter_where_a_plan_puts_them(rows, capacity):
+    bank, planned = (KnowledgeBank(BACKEND, 3, D, capacity) for _ in range(2))
+    for number, row in enumerate(rows):
+        log_y = LOG_POSTERIORS[row : row + 1]
+        k, c = int(pseudo_class(log_y)[0]), float(confidence(log_y)[0])
+        plan = planned.plan(np.array([k]), np.array([c]))
+        found = bank.find_slot(k, c)
+        assert (found is not None) == planned.offer(sample(number), log_y)
+        if found is not None:
+            assert found == (int(plan.slots[0]), plan.replaced[0] == HELD)
+            bank.put(k, found[0], sample(number)[0], np.exp(log_y[0, k]), c)
+    for name, array in bank.state()[0].items():
+        np.testing.assert_array_equal(array, planned.state()[0][name])
 
 
 @given(offers, capacities)
