@@ -134,7 +134,8 @@ def subtract_product(target: Array, left: Array, right: Array) -> None:
     rows = target.shape[0] if Backend.of(target).on_gpu else max(1, BAND_NUMBERS // target.shape[1])
     for start in range(0, target.shape[0], rows):
         band = slice(start, start + rows)
-        target[band] -= left[band] @ right
+        # One row without a matrix product: libraries are slow when there is nothing to sum over.
+        target[band] -= left[band] @ right if right.shape[0] > 1 else left[band] * right
 
 
 def ldl_inverse(matrix: Array) -> tuple[Array, Array]:

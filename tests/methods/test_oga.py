@@ -11,6 +11,7 @@ import torch
 from goldens import golden, problem
 from plain import oga as plain
 from zeroshift.methods import OGA
+from zeroshift.methods.oga import MaintainedGaussians, precision_of
 from zeroshift.testing import check_method, make_problem
 from zeroshift.zero_shot import posterior
 
@@ -226,3 +227,86 @@ def test_a_file_of_another_shape_raises():
     arrays, values = method._state()
     with pytest.raises(ValueError, match="scatter"):
         method._restore({**arrays, "scatter": np.eye(2)}, values)
+
+
+@pytest.fixture
+def maintained(monkeypatch):
+    """The inverse is maintained however small the problem is."""
+    monkeypatch.setitem(OGA._updated.__globals__, "RECOMPUTE_WORK", 0)
+
+
+MAINTAINED = {
+    "plain": {},
+    "released": {"released": True},
+    "unit means": {"normalize_means": True},
+    "batches": {"batch_size": 4},
+    "large batches": {"batch_size": 32},
+    "no ridge": {"covariance": "pinv", "capacity": 32},
+    "from the ridge to none": {"capacity": 32},
+}
+
+
+@pytest.mark.usefixtures("maintained")
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("setting", MAINTAINED)
+def test_a_maintained_inverse_changes_nothing(setting, library, monkeypatch):
+    features, prototypes = sorted_problem()
+    if setting == "from the ridge to none":
+        monkeypatch.setitem(OGA._updated.__globals__, "RIDGE_UP_TO", 2)
+    with monkeypatch.context() as patch:
+        patch.setitem(OGA._updated.__globals__, "RECOMPUTE_WORK", 10**12)
+        expected = OGA(prototypes, **MAINTAINED[setting]).adapt_scores(features)
+    if library == "torch":
+        features, prototypes = torch.tensor(features), torch.tensor(prototypes)
+    method = OGA(prototypes, **MAINTAINED[setting])
+    scores = method.adapt_scores(features)
+    assert isinstance(method._gaussians, MaintainedGaussians)
+    np.testing.assert_allclose(np.asarray(scores), expected, rtol=0, atol=1e-8)
+    direct = precision_of(method._gaussians.pooled, method.covariance)
+    np.testing.assert_allclose(np.asarray(method.precision_matrix), np.asarray(direct), rtol=0, atol=1e-9)
+
+
+@pytest.mark.usefixtures("maintained")
+def test_a_maintained_inverse_is_mostly_updated(monkeypatch):
+    """Not computed again for every sample, which the numbers alone would not show."""
+    features, prototypes = sorted_problem()
+    computed = []
+    monkeypatch.setattr(
+        MaintainedGaussians, "_factorise", lambda self, f=MaintainedGaussians._factorise: computed.append(f(self))
+    )
+    method = OGA(prototypes, capacity=16)
+    method.adapt(features[:200])
+    computed.clear()
+    method.adapt(features[200:])
+    assert len(computed) < 40  # of 400 samples, which all enter
+
+
+@pytest.mark.usefixtures("maintained")
+@pytest.mark.parametrize("seen", [150, 151, 191])
+def test_a_maintained_inverse_is_saved(seen, tmp_path):
+    features, prototypes = sorted_problem()
+    method = OGA(prototypes)
+    method.adapt(features[:seen])
+    assert isinstance(method._gaussians, MaintainedGaussians)
+    method.save(tmp_path / "state.safetensors")
+    loaded = OGA.load(tmp_path / "state.safetensors")
+    np.testing.assert_array_equal(loaded.predict(features), method.predict(features))
+    np.testing.assert_array_equal(loaded.adapt(features[seen:]), method.adapt(features[seen:]))
+
+
+@pytest.mark.usefixtures("maintained")
+def test_an_error_in_a_maintained_inverse_is_found(monkeypatch):
+    features, prototypes = sorted_problem()
+    method = OGA(prototypes)
+    method.adapt(features[:200])
+    method._gaussians._contraction *= 1.5
+    answers = method.adapt_scores(features[200:])
+    expected = OGA(prototypes).adapt_scores(features)[200:]
+    errors = np.abs(answers - expected).max(axis=1)
+    assert errors[:5].max() > 1e-3
+    assert errors[32:].max() < 1e-8
+
+
+@pytest.mark.usefixtures("maintained")
+def test_the_common_checks_with_a_maintained_inverse():
+    check_method(OGA, parameters={"capacity": 20})
