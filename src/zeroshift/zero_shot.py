@@ -26,8 +26,9 @@ Meant for logit scales from about 1e-3 to 1e4. For much smaller scales real diff
 ones rounding errors are larger.
 """
 
-QUANTA = 2.0**30
-"""Confidences are compared to nine digits: those of equal samples may differ by rounding in different products."""
+QUANTIZER = 2.0**23 + 1
+"""Confidences are compared to nine digits (30 bits): those of equal samples may differ by rounding in different
+products. Adding and subtracting a multiple of a number by this factor removes its last 23 bits."""
 
 
 def log_softmax(scores: Array) -> Array:
@@ -87,9 +88,8 @@ def quantize(confidences: Array) -> Array:
     >>> float(quantize(np.array([-0.3 - 1e-15]))[0] - quantize(np.array([-0.3]))[0])
     0.0
     """
-    xp = namespace(confidences)
-    mantissas, exponents = xp.frexp(confidences)
-    return xp.ldexp(xp.round(mantissas * QUANTA) / QUANTA, exponents)
+    large = QUANTIZER * confidences
+    return large - (large - confidences)
 
 
 def pseudo_class(log_posterior: Array) -> Array:

@@ -29,13 +29,13 @@ class FakeGraph:
         self.replay = work
 
 
-def record(self, work):
-    changing = [*self._arrays.values(), self.table, self.counts, self.scalars]
+def record(self):
+    changing = [*self._arrays.values(), self.confidences, self.next_insertions, self.counts, self.scalars]
     kept = [array.clone() for array in changing]
-    work()
+    self._run()
     for array, before in zip(changing, kept, strict=True):
         array.copy_(before)
-    return FakeGraph(work)
+    return FakeGraph(self._run)
 
 
 def receive(self):
@@ -54,13 +54,15 @@ def steps(monkeypatch):
     )
     monkeypatch.setattr(cuda_graph.RecordedStep, "_record", record)
     monkeypatch.setattr(cuda_graph.RecordedStep, "_receive", receive)
+    monkeypatch.setattr(cuda_graph.RecordedStep, "_aside", lambda self: contextlib.nullcontext())
+    monkeypatch.setattr(cuda_graph.RecordedStep, "_join", lambda self: None)
     recorded = []
     original_step = cuda_graph.RecordedStep.step
 
     def counted(self, features):
-        scores = original_step(self, features)
-        recorded.append(scores is not None)
-        return scores
+        done = original_step(self, features)
+        recorded.append(done)
+        return done
 
     monkeypatch.setattr(cuda_graph.RecordedStep, "step", counted)
     return recorded
@@ -120,3 +122,43 @@ def test_alternating_with_replay(steps):
         scores = np.asarray(method.adapt_scores(torch.tensor(features[start:stop])))
         np.testing.assert_allclose(scores, expected, rtol=0, atol=SCORES)
     assert any(steps)
+
+
+@pytest.mark.parametrize("wrong", ["NaN", "infinite", "too long", "zero"])
+def test_rows_that_the_device_refuses_change_nothing(steps, wrong):
+    features, prototypes, _ = problem()
+    method = OnlineADAPT(torch.tensor(prototypes), logit_scale=20.0)
+    twin = OnlineADAPT(torch.tensor(prototypes), logit_scale=20.0)
+    rows = torch.tensor(features)
+    adapt_one_by_one(method, rows[:100])
+    adapt_one_by_one(twin, rows[:100])
+    row = rows[100].clone()
+    row[3] = {"NaN": float("nan"), "infinite": float("inf"), "too long": 2.0, "zero": 0.0}[wrong]
+    if wrong == "zero":
+        row.zero_()
+    steps.clear()
+    with pytest.raises(ValueError, match="features row 0"):
+        method.adapt(row)
+    assert steps == [False]
+    assert method.n_seen == 100
+    np.testing.assert_array_equal(adapt_one_by_one(method, rows[100:130]), adapt_one_by_one(twin, rows[100:130]))
+
+
+def test_answers_have_the_shape_and_precision_of_the_rows(steps):
+    features, prototypes, _ = problem()
+    method = OnlineADAPT(torch.tensor(prototypes), logit_scale=20.0)
+    reference = OnlineADAPT(prototypes, logit_scale=20.0, engine="direct")
+    method.adapt(torch.tensor(features[:100]))
+    reference.adapt(features[:100])
+    steps.clear()
+    for row, shape, dtype in ((100, (12,), torch.float64), (101, (1, 12), torch.float64), (102, (12,), torch.float32)):
+        given = torch.tensor(features[row]).to(dtype)
+        answer = method.adapt(given if len(shape) == 1 else given[None])
+        assert (tuple(answer.shape), answer.dtype) == (shape, dtype)
+        expected = reference.adapt(given.double().numpy())
+        np.testing.assert_allclose(np.asarray(answer).reshape(-1), expected, rtol=0, atol=1e-6)
+        kept = answer.clone()
+        method.adapt(torch.tensor(features[row + 10]))
+        reference.adapt(features[row + 10])
+        assert torch.equal(answer, kept), "an answer changed with the next step"
+    assert all(steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.base import ADAPT
@@ -11,7 +12,8 @@ from zeroshift.adapt.engines import ENGINE_NAMES, Engine, EngineDiagnostics, mak
 from zeroshift.adapt.engines.replay import ReplayEngine
 from zeroshift.adapt.engines.streaming import StreamingEngine
 from zeroshift.adapt.statistics import Evidence, Gaussians
-from zeroshift.arrays import Array, Rows
+from zeroshift.arrays import Array, Backend, Rows, is_double
+from zeroshift.interrupts import Watch
 from zeroshift.parameters import Choice, Number, Optional, Pair, parameter, state
 from zeroshift.precision import precision_parameter
 
@@ -96,6 +98,40 @@ class OnlineADAPT(ADAPT):
     @property
     def _gaussians(self) -> Gaussians:
         return self._engine.gaussians
+
+    def _answer(self, features: Array, *, learn: bool, probabilities: bool) -> Array:
+        if learn and self._may_be_recorded(features):
+            answer = self._turns.run(True, self._adapt_recorded, features, probabilities)
+            if answer is not None:
+                return answer
+        return super()._answer(features, learn=learn, probabilities=probabilities)
+
+    def _may_be_recorded(self, features: Any) -> bool:
+        """Whether these features are one row on the GPU of the prototypes, which checks the row itself."""
+        return (
+            Backend.of(self.prototypes).on_gpu
+            and type(features) is type(self.prototypes)
+            and features.device == self.prototypes.device
+            and features.is_floating_point()
+            and features.dtype.itemsize > 1
+            and tuple(features.shape) in ((self.dimension,), (1, self.dimension))
+            and (self.batch_size, self.prune) == (1, None)
+        )
+
+    def _adapt_recorded(self, features: Array, probabilities: bool) -> Array | None:
+        """The answer for one row by a recorded CUDA graph; None, with nothing learned, if that is not possible."""
+        self._check_usable()
+        if not isinstance(self._engine, StreamingEngine):
+            return None
+        with Backend.of(self.prototypes).computing(), Watch():
+            with self._learning(0) as learning:
+                recorded = self._engine.step_recorded(features.reshape(1, -1))
+                learning.samples = int(recorded is not None)
+            if recorded is None:
+                return None
+            answer = recorded.probabilities if probabilities else recorded.scores
+            precision = answer.dtype if is_double(features) else Backend.of(answer).xp.float32
+            return answer.reshape((*features.shape[:-1], -1)).to(precision, copy=True)
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         # Every block holds whole batches, so that the answer does not depend on the block size.

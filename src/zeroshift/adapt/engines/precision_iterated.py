@@ -153,10 +153,10 @@ class IteratedPrecision:
         if self.is_sound:
             self.contraction = move_to_ridge(self.contraction, self.scatter, 1 - before / self.rho, self.rho)
             self._compute_quadratic()
-        self.correct(before, change.x)
+        self.correct(before, change.x, newton_steps=1)
 
-    def correct(self, ridge_before: float, probe: Array) -> bool:
-        """Complete an update whose ridge was another one before. Returns whether C changed once more."""
+    def correct(self, ridge_before: float, probe: Array, newton_steps: int) -> bool:
+        """Complete an update with so many Newton steps. Returns whether C changed once more."""
         self._diagnostics.updates += 1
         self.updates += 1
         if not self.is_sound:
@@ -164,7 +164,7 @@ class IteratedPrecision:
             self.refresh()
             self.finish()
             return True
-        error = (1 - ridge_before / self.rho) ** 4
+        error = (1 - ridge_before / self.rho) ** (2 ** (newton_steps + 1))
         if MAX_LENGTHS * self.scale * error > SCORE_TOLERANCE:
             self._diagnostics.ridge_factorisations += 1
             self._iterate()

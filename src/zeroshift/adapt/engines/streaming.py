@@ -125,9 +125,9 @@ class StreamingEngine(EngineBase):
         if features.shape[0] > 1:
             return self._step_batch(self.widened(features))
         if self._backend.on_gpu:
-            scores = self._step_recorded(features)
-            if scores is not None:
-                return scores
+            recorded = self.step_recorded(features)
+            if recorded is not None:
+                return recorded.scores
         features = self.widened(features)
         log_y, classes, confidences = zero_shot_stats(features, self._prototypes, self._logit_scale)
         k, confidence = int(classes[0]), float(confidences[0])
@@ -147,8 +147,8 @@ class StreamingEngine(EngineBase):
         self._learn(plan, features, log_y, confidences)
         return self._fuse(features, log_y, self._precision.cross(features))
 
-    def _step_recorded(self, features: Array) -> Array | None:
-        """The step as a recorded CUDA graph; None unless the precision has the form for it."""
+    def step_recorded(self, features: Array) -> RecordedStep | None:
+        """One row, as a recorded CUDA graph with its scores. None, with nothing changed, if `step` must process it."""
         if type(self._precision) is not IteratedPrecision:
             return None
         self._precision.finish()
@@ -156,7 +156,7 @@ class StreamingEngine(EngineBase):
             if self._recorded_step is None or not self._recorded_step.is_valid():
                 self._recorded_step = None
                 self._recorded_step = RecordedStep(self)
-            return self._recorded_step.step(features)
+            return self._recorded_step if self._recorded_step.step(features) else None
 
     def _plan_insertions(self, features: Array) -> tuple[Array, InsertionPlan, np.ndarray]:
         """Log-posteriors of the rows, the insertions they cause, and their confidences."""
