@@ -218,7 +218,7 @@ def test_the_text_prototypes_are_a_mean_over_confident_samples():
     total = problem.prototypes.copy()
     for x in problem.features:
         insertion, feature = method._plan_insertion(x[None, :])
-        total += method._prototypes(insertion, feature).moved(feature, 0.5, 0.01).unit[:6]
+        total += method._prototypes(insertion, feature).moved(feature, 0.5, 0.01).text
         method.adapt(x)
     assert method.n_sure == 12
     np.testing.assert_allclose(method._text, total / 13, rtol=0, atol=1e-12)

@@ -11,7 +11,6 @@ from zeroshift.methods._shared.tuning import (
     cross_entropy,
     entropy_of_each,
     entropy_of_mean,
-    info_nce,
     logits_to_text,
     through_unit_rows,
 )
@@ -90,24 +89,6 @@ def test_cross_entropy(shape, total):
     targets = total * targets / targets.sum(-1, keepdims=True)
     expected = traced(lambda z: -(torch.tensor(targets) * z.log_softmax(-1)).sum(-1), logits)
     agree(lambda library: cross_entropy(library(logits), library(targets)), expected)
-
-
-@pytest.mark.parametrize("temperature", [0.01, 0.5])
-@pytest.mark.parametrize("rows", [1, 2, 6])
-def test_info_nce(rows, temperature):
-    queries, keys = unit_rows(draw(rows, 8)), unit_rows(draw(rows, 8, seed=1))
-
-    def loss(queries, keys):
-        return functional.cross_entropy(queries @ keys.T / temperature, torch.arange(rows))
-
-    agree(lambda library: info_nce(library(queries), library(keys), temperature), traced(loss, queries, keys))
-
-
-def test_info_nce_of_one_pair_is_zero():
-    loss, to_queries, to_keys = info_nce(unit_rows(draw(1, 4)), unit_rows(draw(1, 4, seed=1)), 0.01)
-    assert loss == 0
-    assert not to_queries.any()
-    assert not to_keys.any()
 
 
 def test_gradient_of_the_text_features():

@@ -15,12 +15,13 @@ from zeroshift.method import ViewMethod
 from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryInsertion, check_memory
 from zeroshift.methods._shared.similarity import (
     SHARPNESS,
+    TINY,
     exponential_kernel,
     inner_products,
     single_sample_stats,
     unit_rows,
 )
-from zeroshift.methods._shared.tuning import AdamW, entropy_of_each, info_nce, through_unit_rows
+from zeroshift.methods._shared.tuning import cross_entropy, entropy_of_each
 from zeroshift.parameters import Choice, Flag, Number, parameter, state
 from zeroshift.state_checks import check_lengths, check_seen
 from zeroshift.views import average_views, entropy
@@ -50,7 +51,7 @@ class DualPrototypes:
 
     rows: Array
     """Text prototypes of all K classes, then visual prototypes of C classes, (K + C, d). Only directions matter. They
-    are one array because every operation applies to both."""
+    are one array because every operation applies to both. The step is computed in their precision."""
     classes: Array
     """The classes of the visual prototypes, (C,), without duplicates."""
     logit_scale: float
@@ -62,42 +63,99 @@ class DualPrototypes:
         return int(self.rows.shape[0] - self.classes.shape[0])
 
     @cached_property
-    def unit(self) -> Array:
-        """The rows at unit length."""
-        return unit_rows(self.rows)
+    def lengths(self) -> Array:
+        """The lengths of the rows (K + C, 1); 1 for a row of zeros."""
+        xp = namespace(self.rows)
+        lengths = xp.linalg.vecdot(self.rows, self.rows)[:, None] ** 0.5
+        return xp.where(lengths > TINY, lengths, xp.ones_like(lengths))
+
+    @property
+    def text(self) -> Array:
+        """The text prototypes (K, d) at unit length."""
+        return self.rows[: self.n_classes, :] / self.lengths[: self.n_classes]
 
     def scores(self, features: Array) -> Array:
-        """Scores (n, K) of features (n, d), which are unit vectors or means of unit vectors."""
-        return self._fused_scores(features)[0]
+        """Scores (n, K), float64, of features (n, d), which are unit vectors or means of unit vectors."""
+        return self._fused_scores(inner_products(features, self.rows) / self.lengths[:, 0])[0]
 
     def loss(self, feature: Array, align: float) -> tuple[Array, Array]:
-        """The loss of a feature (d,) and its gradient with respect to `rows`.
+        """The loss of a feature (d,), and its gradient with respect to `rows`.
 
         The loss is the entropy of the prediction plus `align` times the InfoNCE between the visual prototypes and the
         text prototypes of their classes.
         """
-        fused, votes = self._fused_scores(feature[None, :])
+        backend, xp, n, dtype = Backend.of(feature), namespace(feature), self.n_classes, self.rows.dtype
+        unit = self.rows / self.lengths
+        cosines = backend.asarray((unit @ feature)[None, :], xp.float64)
+        fused, votes = self._fused_scores(cosines)
         loss, score_gradient = entropy_of_each(fused)
-        cosine_gradients = [self.logit_scale * score_gradient, self.beta * votes * score_gradient[:, self.classes]]
-        unit_gradient = namespace(feature).concat(cosine_gradients, axis=1).T * feature
+        # The gradient with respect to a unit row u is `along` times the feature, plus that of the InfoNCE. That with
+        # respect to the row is the same without its component along u, divided by the length of the row.
+        along = xp.concat(
+            [self.logit_scale * score_gradient, self.beta * votes * score_gradient[:, self.classes]], axis=1
+        )
+        component = along * cosines
+        gradient = None
         if align and self.classes.shape[0] > 1:  # InfoNCE of a single class is 0
-            visual, text = self.unit[self.n_classes :, :], self.unit[self.classes, :]
-            contrastive, visual_gradient, text_gradient = info_nce(visual, text, TEMPERATURE)
-            loss = loss + align * contrastive
-            unit_gradient[self.n_classes :, :] += align * visual_gradient
-            unit_gradient[self.classes, :] += align * text_gradient
-        return loss[0], through_unit_rows(unit_gradient, self.rows)
+            own = self._own_text(unit)
+            products = backend.asarray(unit[n:, :] @ own.T, xp.float64)
+            targets = xp.eye(products.shape[0], dtype=xp.float64, device=backend.device)
+            losses, to_products = cross_entropy(products / TEMPERATURE, targets)
+            to_products *= align / (products.shape[0] * TEMPERATURE)
+            loss = loss + align * xp.mean(losses)
+            terms = to_products * products
+            component[:, n:] += xp.sum(terms, axis=1)
+            component[:, self.classes] += xp.sum(terms, axis=0)
+            gradient = self._contrastive_gradient(unit, own, backend.asarray(to_products, dtype))
+        gradient = self._add_outer(gradient, backend.asarray(along[0, :, None], dtype) / self.lengths, feature)
+        unit *= backend.asarray(component[0, :, None], dtype) / self.lengths
+        gradient -= unit
+        return loss[0], gradient
+
+    def _own_text(self, unit: Array) -> Array:
+        """The text prototypes (C, d) of the classes with a visual one."""
+        n = self.n_classes
+        return unit[:n, :] if self.classes.shape[0] == n else unit[self.classes, :]
+
+    def _contrastive_gradient(self, unit: Array, own: Array, to_products: Array) -> Array:
+        """Gradient with respect to `rows`, from that with respect to the products of visual and text prototypes, before
+        its component along the rows is removed."""
+        xp, n = namespace(unit), self.n_classes
+        all_seen = self.classes.shape[0] == n
+        gradient = xp.empty_like(unit) if all_seen else xp.zeros_like(unit)
+        gradient[n:, :] = (to_products / self.lengths[n:]) @ own
+        text_lengths = self.lengths[:n] if all_seen else self.lengths[self.classes]
+        to_text = (to_products.T / text_lengths) @ unit[n:, :]
+        if all_seen:
+            gradient[:n, :] = to_text
+        else:
+            gradient[self.classes, :] = to_text
+        return gradient
+
+    @staticmethod
+    def _add_outer(target: Array | None, column: Array, row: Array) -> Array:
+        outer = column * row
+        if target is None:
+            return outer
+        target += outer
+        return target
 
     def moved(self, feature: Array, align: float, rate: float) -> DualPrototypes:
-        """The prototypes after one step of AdamW, of size `rate`, on the loss of a feature (d,)."""
-        _, gradient = self.loss(feature, align)
-        # A residual starts at zero, where weight decay has no effect.
-        optimizer = AdamW(rate, eps=EPSILON, weight_decay=0.0)
-        return replace(self, rows=optimizer.step(self.rows, gradient))
+        """The prototypes after one step of AdamW, of size `rate`, on the loss of a feature (d,).
 
-    def _fused_scores(self, features: Array) -> tuple[Array, Array]:
-        """Scores (n, K), and the part (n, C) that the visual prototypes add to them."""
-        cosines = inner_products(features, self.unit)
+        The first step from a residual of zero, where weight decay has no effect, is rate g / (|g| + epsilon).
+        """
+        _, step = self.loss(feature, align)
+        size = namespace(step).abs(step)
+        size += EPSILON
+        step /= size
+        step *= -rate
+        step += self.rows
+        return replace(self, rows=step)
+
+    def _fused_scores(self, cosines: Array) -> tuple[Array, Array]:
+        """Scores (n, K) from cosines (n, K + C), and the part (n, C) the visual prototypes add to them; float64."""
+        cosines = Backend.of(cosines).asarray(cosines, namespace(cosines).float64)
         fused = self.logit_scale * cosines[:, : self.n_classes]
         votes = self.alpha * exponential_kernel(cosines[:, self.n_classes :], self.beta)
         fused[:, self.classes] += votes
@@ -220,6 +278,10 @@ class DPE(ViewMethod):
         backend = Backend.of(self.prototypes)
         return unit_rows(backend.asarray(self.prototypes, backend.xp.float64))
 
+    def _derive(self) -> None:
+        self._unit_text = unit_rows(self._text)
+        self._sums = namespace(self._text).sum(self._memory.features, axis=1)
+
     @property
     def n_sure(self) -> int:
         """Samples predicted with confidence, which updated the text prototypes."""
@@ -228,8 +290,7 @@ class DPE(ViewMethod):
     @property
     def text_prototypes(self) -> Array:
         """The present text prototypes (K, d), of unit length."""
-        with Backend.of(self.prototypes).computing():
-            return unit_rows(self._text)
+        return Backend.of(self.prototypes).copy(self._unit_text)
 
     @property
     def bank_counts(self) -> Array:
@@ -247,24 +308,25 @@ class DPE(ViewMethod):
         """Learn from the views (V, d) of one image; return its scores (1, K)."""
         insertion, feature = self._plan_insertion(views)
         moved = self._prototypes(insertion, feature).moved(feature, self.align, self.rate)
-        text = moved.unit[: self.n_classes, :]
         predicted = views[:1, :]
         if self.final == "views" and views.shape[0] > 1:
-            predicted = average_views(views, text, self.logit_scale, ratio=self.view_ratio).features[None, :]
+            predicted = average_views(views, moved.text, self.logit_scale, ratio=self.view_ratio).features[None, :]
         scores = moved.scores(predicted)
         n_sure, mean = self._n_sure, self._text
         if self._is_confident(scores):
             n_sure += 1
-            mean = (n_sure * mean + text) / (n_sure + 1)
+            mean = (n_sure * mean + moved.text) / (n_sure + 1)
+        unit = self._unit_text if mean is self._text else unit_rows(mean)
         with self._learning():
             if insertion is not None:
+                self._sums[insertion.k] = self._sum_with(insertion, feature)
                 self._memory.insert(insertion, feature)
-            self._text, self._n_sure = mean, n_sure
+            self._text, self._unit_text, self._n_sure = mean, unit, n_sure
         return scores
 
     def _plan_insertion(self, views: Array) -> tuple[MemoryInsertion | None, Array]:
         """The place of the image in the memory, or None, and the feature (d,) to store."""
-        text = unit_rows(self._text)
+        text = self._unit_text
         if views.shape[0] == 1:
             one = single_sample_stats(views, text, self.logit_scale)
             return self._memory.plan_one(one.k, one.entropy), Backend.of(views).copy(views[0])
@@ -277,19 +339,25 @@ class DPE(ViewMethod):
 
     def _prototypes(self, insertion: MemoryInsertion | None = None, feature: Array | None = None) -> DualPrototypes:
         """The present prototypes, or those after a feature (d,) is stored at `insertion`."""
-        xp = namespace(self._text)
-        counts, sums = self._memory.counts, xp.sum(self._memory.features, axis=1)
+        backend, counts = Backend.of(self._text), self._memory.counts
         if insertion is not None:
-            own = xp.asarray(self._memory.features[insertion.k], copy=True)
-            own[insertion.slot] = feature
-            sums[insertion.k] = xp.sum(own, axis=0)
             counts[insertion.k] += not np.isfinite(self._memory.entropies[insertion.k, insertion.slot])
-        backend = Backend.of(self._text)
         seen = np.flatnonzero(counts)
         classes = backend.index(seen)
-        visual = sums[classes] / backend.asarray(counts[seen, None], backend.xp.float64)
-        rows = xp.concat([self._text, visual])
+        rows = backend.zeros((self.n_classes + len(seen), self.dimension))
+        rows[: self.n_classes, :] = self._text
+        visual = rows[self.n_classes :, :]
+        visual[:, :] = self._sums[classes] if len(seen) < self.n_classes else self._sums
+        if insertion is not None:
+            visual[int(np.searchsorted(seen, insertion.k)), :] = self._sum_with(insertion, feature)
+        visual /= backend.asarray(counts[seen, None], backend.xp.float64)
         return DualPrototypes(rows, classes, self.logit_scale, self.alpha, self.beta)
+
+    def _sum_with(self, insertion: MemoryInsertion, feature: Array) -> Array:
+        """The sum (d,) of the samples of a class after a feature (d,) is stored at `insertion`."""
+        own = Backend.of(feature).copy(self._memory.features[insertion.k])
+        own[insertion.slot] = feature
+        return namespace(own).sum(own, axis=0)
 
     def _predict_scores(self, features: Array) -> Array:
         return self._prototypes().scores(features)

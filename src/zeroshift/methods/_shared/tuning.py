@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zeroshift.arrays import Array, Backend, namespace, to_numpy
+from zeroshift.arrays import Array, namespace, to_numpy
 from zeroshift.methods._shared.similarity import TINY
 from zeroshift.state_checks import check_seen
 from zeroshift.zero_shot import log_softmax
@@ -18,7 +18,6 @@ __all__ = [
     "cross_entropy",
     "entropy_of_each",
     "entropy_of_mean",
-    "info_nce",
     "logits_to_text",
     "through_unit_rows",
 ]
@@ -135,24 +134,6 @@ def cross_entropy(logits: Array, targets: Array) -> tuple[Array, Array]:
     log_y = log_softmax(logits)
     loss = -xp.sum(targets * log_y, axis=-1)
     return loss, xp.exp(log_y) * xp.sum(targets, axis=-1, keepdims=True) - targets
-
-
-def info_nce(queries: Array, keys: Array, temperature: float) -> tuple[Array, Array, Array]:
-    """InfoNCE of unit rows (C, d), which pulls each query towards the key of its own row and away from the others.
-
-    Returns the mean loss over the queries, and its gradients with respect to queries and keys, (C, d) each.
-
-    >>> import numpy as np
-    >>> loss, to_queries, _ = info_nce(np.eye(2), np.eye(2), temperature=1.0)
-    >>> round(float(loss), 4), to_queries.round(4)
-    (0.3133, array([[-0.1345,  0.1345],
-           [ 0.1345, -0.1345]]))
-    """
-    xp, rows = namespace(queries), queries.shape[0]
-    own = xp.eye(rows, dtype=queries.dtype, device=Backend.of(queries).device)
-    losses, gradient = cross_entropy(queries @ keys.T / temperature, own)
-    gradient = gradient / (rows * temperature)
-    return xp.mean(losses), gradient @ keys, gradient.T @ queries
 
 
 def logits_to_text(gradient: Array, features: Array, logit_scale: float) -> Array:
