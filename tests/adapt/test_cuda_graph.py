@@ -38,24 +38,19 @@ def record(self):
     return FakeGraph(self._run)
 
 
-def receive(self):
-    return cuda_graph.StepResult(*self._on_host.tolist())
-
-
 @pytest.fixture
 def steps(monkeypatch):
     """Treats torch on the CPU as a GPU. Returns a list with, for each step, whether it was recorded."""
     treat_as_large(monkeypatch)
     monkeypatch.setattr(Backend, "on_gpu", property(lambda backend: backend.library == "torch"))
     monkeypatch.setattr(linalg, "_ldl_by_lu", linalg._ldl_columns)
-    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)  # the index of a CPU
     monkeypatch.setattr(
         cuda_graph.RecordedStep, "_pinned", lambda self, array: torch.empty(array.shape, dtype=array.dtype)
     )
     monkeypatch.setattr(cuda_graph.RecordedStep, "_record", record)
-    monkeypatch.setattr(cuda_graph.RecordedStep, "_receive", receive)
-    monkeypatch.setattr(cuda_graph.RecordedStep, "_aside", lambda self: contextlib.nullcontext())
-    monkeypatch.setattr(cuda_graph.RecordedStep, "_join", lambda self: None)
+    monkeypatch.setattr(cuda_graph.RecordedStep, "_aside", lambda self, number: contextlib.nullcontext())
+    monkeypatch.setattr(cuda_graph.RecordedStep, "_join", lambda self, number: None)
     recorded = []
     original_step = cuda_graph.RecordedStep.step
 

@@ -125,13 +125,13 @@ class OnlineADAPT(ADAPT):
             return None
         with Backend.of(self.prototypes).computing(), Watch():
             with self._learning(0) as learning:
-                recorded = self._engine.step_recorded(features.reshape(1, -1))
+                recorded = self._engine.step_recorded(features)
                 learning.samples = int(recorded is not None)
             if recorded is None:
                 return None
             answer = recorded.probabilities if probabilities else recorded.scores
             precision = answer.dtype if is_double(features) else Backend.of(answer).xp.float32
-            return answer.reshape((*features.shape[:-1], -1)).to(precision, copy=True)
+            return (answer[0] if len(features.shape) == 1 else answer).to(precision, copy=True)
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         # Every block holds whole batches, so that the answer does not depend on the block size.

@@ -11,7 +11,7 @@ more than the engine sees: what a sample that does not enter would write is writ
 
 The mathematics is that of `class_statistics` and `precision_iterated`, for fixed shapes: always four scatter rows, some
 of which may be zero. The bank term is summed exactly, which on a GPU is cheaper than bounds. What the scores do not
-wait for runs in a second stream of the graph.
+wait for runs next to it, in other streams of the graph.
 """
 
 from __future__ import annotations
@@ -135,10 +135,10 @@ class RecordedStep:
         """Record the step as a graph and undo what that did to the arrays."""
         torch = self._torch
         changing = [*self._arrays.values(), self.confidences, self.next_insertions, self.counts, self.scalars]
-        with RECORDING:
+        with RECORDING, torch.cuda.device(self._engine._backend.device):
             kept = [array.clone() for array in changing]
             stream = torch.cuda.Stream(self._engine._backend.device)
-            self._second_stream = torch.cuda.Stream(self._engine._backend.device)
+            self._streams = [torch.cuda.Stream(self._engine._backend.device) for _ in range(2)]
             stream.wait_stream(torch.cuda.current_stream())
             graph = torch.cuda.CUDAGraph()
             try:
@@ -155,15 +155,15 @@ class RecordedStep:
                     array.copy_(before)
         return graph
 
-    def _aside(self) -> AbstractContextManager[Any]:
-        """What follows runs next to the main stream, after what the main stream has done so far."""
-        self._second_stream.wait_stream(self._torch.cuda.current_stream())
-        context: AbstractContextManager[Any] = self._torch.cuda.stream(self._second_stream)
+    def _aside(self, number: int) -> AbstractContextManager[Any]:
+        """What follows runs in another stream, after what the current stream has done so far."""
+        self._streams[number].wait_stream(self._torch.cuda.current_stream())
+        context: AbstractContextManager[Any] = self._torch.cuda.stream(self._streams[number])
         return context
 
-    def _join(self) -> None:
-        """The main stream waits for the second one."""
-        self._torch.cuda.current_stream().wait_stream(self._second_stream)
+    def _join(self, number: int) -> None:
+        """The current stream waits for the other one."""
+        self._torch.cuda.current_stream().wait_stream(self._streams[number])
 
     def is_valid(self) -> bool:
         """Whether the graph still fits the sizes of the engine's arrays."""
@@ -216,8 +216,8 @@ class RecordedStep:
         self.is_stale = False
 
     def _receive(self) -> StepResult:
-        """Wait for the result."""
-        self._torch.cuda.current_stream().synchronize()
+        """Copy the result to the host, and wait for it."""
+        self._on_host.copy_(self.result)
         return StepResult(*self._on_host.tolist())
 
     def step(self, features: Array) -> bool:
@@ -225,6 +225,13 @@ class RecordedStep:
 
         Returns False, with nothing changed, if the ordinary step is needed, or if the row does not have unit length.
         """
+        cuda, device = self._torch.cuda, self._engine._backend.device
+        if cuda.current_device() == device.index:
+            return self._step(features)
+        with cuda.device(device):
+            return self._step(features)
+
+    def _step(self, features: Array) -> bool:
         engine, precision = self._engine, self._precision
         if precision.has_no_spread or not precision.is_sound:
             return False
@@ -269,21 +276,24 @@ class RecordedStep:
         bank, sums, settings, extended = engine._bank, engine._sums, engine._settings, self._extended
         x, d = self.x[0], self.x.shape[1]
         size, accumulated, ridge_before = self.scalars
-        with self._aside():
+        log_y = torch.log_softmax(self._scaled_prototypes @ x, dim=0)
+        with self._aside(1):
+            if settings.use_bank_term:  # with the bank before the insertion
+                cosines = (extended["features"][:-1] @ x).clamp_(min=0.0).view(bank.weights.shape)
+                log_y_and_term = (cosines * bank.weights).sum(dim=1).add_(log_y)
+            diagonal = torch.diag(ridge_before / self._signs)
+        with self._aside(0):
             length = torch.linalg.vector_norm(x)
             has_unit_length = (length - 1.0).abs() <= UNIT_NORM_TOLERANCE
-            diagonal = torch.diag(ridge_before / self._signs)
-
-        # The class of the zero-shot prediction. Its confidence decides whether the sample enters.
-        log_y = torch.log_softmax(self._scaled_prototypes @ x, dim=0)
-        with self._aside():
             y = log_y.exp()
             confidence = torch.dot(y, log_y)
             compared = quantize(confidence[None])
+
+        # The class of the zero-shot prediction. Its confidence decides whether the sample enters.
         k = (log_y >= log_y.max() - TIE).view(torch.int8).argmax(dim=0, keepdim=True)
         plan = self.next_insertions.index_select(0, k)
         slot = plan[:, SLOT].to(k.dtype)
-        with self._aside():
+        with self._aside(0):
             enters = (compared > plan[:, LOWEST]) & has_unit_length
             if bank.can_widen:
                 enters &= plan[:, LOWEST] == -torch.inf
@@ -309,11 +319,11 @@ class RecordedStep:
         else:
             mixing = weight / (weight + settings.beta)
             torch.lerp(self._anchors.index_select(0, k), own_sums[:1] / weight, mixing, out=after)
-        self._join()
+        self._join(0)
         # Not times zero if the sample does not enter: a row that is refused may hold NaN.
         rows = torch.where(enters, coefficients @ self.vectors, self._zero)
 
-        with self._aside():
+        with self._aside(0):
             precision.scatter.addmm_((rows * self._signs[:, None]).T, rows)
             added = plan[:, ADDS] * entered
             size += added[0]
@@ -322,6 +332,18 @@ class RecordedStep:
             ridge = bounded / (size - 1.0)
             change = ridge_before / ridge - 1.0
             scale = d * size / bounded
+            place = torch.add(slot, k, alpha=self._slots)
+            target_place = torch.where(enters, place, self._last_place)
+            target = torch.where(enters, k, self._last_class)  # a class, or the additional row
+            if settings.update_mean:
+                extended["means"].index_copy_(0, target, after)
+            shifted = torch.add(x, sums.means, alpha=-0.5)
+        self._join(1)
+        with self._aside(1):  # after what the bank was used for above
+            if settings.use_bank_term:  # only that of the class changes
+                own_term = log_y.index_select(0, k) + torch.dot((own @ x).clamp_(min=0.0), own_weights)
+                changed_term = torch.where(enters, own_term, log_y_and_term.index_select(0, k))
+                log_y_and_term.index_copy_(0, k, changed_term)
 
         # The inverse: Woodbury's formula by L D L^T, without pivoting (additions come first, so no pivot is zero).
         products = rows @ precision.contraction
@@ -331,26 +353,17 @@ class RecordedStep:
         reduced = system[:, 4:]
         scaled = reduced / system.diagonal()[:, None]
         updated = torch.addmm(precision.contraction, reduced.T, scaled, alpha=-1.0)
-        self._join()
-        with self._aside():
-            place = torch.add(slot, k, alpha=self._slots)
-            target_place = torch.where(enters, place, self._last_place)
-            target = torch.where(enters, k, self._last_class)  # a class, or the additional row
+        self._join(0)
+        with self._aside(1):
             extended["features"].index_copy_(0, target_place, self.x)
             extended["weights"].index_copy_(0, target_place, own_weights.index_select(0, slot))
-            if settings.update_mean:
-                extended["means"].index_copy_(0, target, after)
             extended["weighted_sums"].index_copy_(0, target, own_sums[:1])
             extended["totals"].index_copy_(0, target, own_sums[1:])
             extended["weights_of_classes"].index_copy_(0, target, weight)
-            shifted = torch.add(x, sums.means, alpha=-0.5)
-            if settings.use_bank_term:
-                cosines = (extended["features"][:-1] @ x).clamp_(min=0.0).view(bank.weights.shape)
-                log_y_and_term = (cosines * bank.weights).sum(dim=1).add_(log_y)
-            else:
-                log_y_and_term = log_y
-            accumulated += (rows * rows).sum()
             self._plan_next_insertion(k, target, target_place, compared, added)
+            accumulated += (rows * rows).sum()
+            first = (length[None], k.to(x.dtype), confidence[None], entered, plan[0, : FACTORS.start])
+            torch.cat([*first, trace[None], accumulated[None], ridge[None]], out=self.result)
 
         # The ridge: to first order, then Newton steps.
         inverse = torch.lerp(updated, updated @ updated, change)
@@ -360,17 +373,15 @@ class RecordedStep:
         torch.where(enters, inverse, precision.contraction, out=precision.contraction)
 
         # The scores. mu^T C x - mu^T C mu / 2 = mu^T C (x - mu / 2).
-        self._join()
         directions = sums.means @ precision.contraction
-        with self._aside():
+        with self._aside(0):
             torch.mul((directions * sums.means).sum(dim=1), scale, out=precision.quadratic_terms)
             ridge_before.copy_(ridge)
-            first = (length[None], k.to(x.dtype), confidence[None], entered, plan[0, : FACTORS.start])
-            torch.cat([*first, trace[None], accumulated[None], ridge[None]], out=self.result)
-            self._on_host.copy_(self.result, non_blocking=True)
-        torch.addcmul(log_y_and_term, (directions * shifted).sum(dim=1), scale, out=self.scores[0])
+        halved = (directions * shifted).sum(dim=1)
+        self._join(1)
+        torch.addcmul(log_y_and_term if settings.use_bank_term else log_y, halved, scale, out=self.scores[0])
         torch.softmax(self.scores, dim=1, out=self.probabilities)
-        self._join()
+        self._join(0)
 
     def _plan_next_insertion(self, k: Array, target: Array, place: Array, compared: Array, added: Array) -> None:
         """Enter the confidence, and find out what the next sample of the class will replace."""

@@ -7,7 +7,6 @@ the bank holds more than d/2 samples, an insertion costs a few products with the
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, Self
 
@@ -152,11 +151,10 @@ class StreamingEngine(EngineBase):
         if type(self._precision) is not IteratedPrecision:
             return None
         self._precision.finish()
-        with sys.modules["torch"].cuda.device(self._backend.device):
-            if self._recorded_step is None or not self._recorded_step.is_valid():
-                self._recorded_step = None
-                self._recorded_step = RecordedStep(self)
-            return self._recorded_step if self._recorded_step.step(features) else None
+        if self._recorded_step is None or not self._recorded_step.is_valid():
+            self._recorded_step = None
+            self._recorded_step = RecordedStep(self)
+        return self._recorded_step if self._recorded_step.step(features) else None
 
     def _plan_insertions(self, features: Array) -> tuple[Array, InsertionPlan, np.ndarray]:
         """Log-posteriors of the rows, the insertions they cause, and their confidences."""
