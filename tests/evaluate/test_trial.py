@@ -203,9 +203,8 @@ def test_the_key_changes_exactly_with_what_changes_the_result(clusters, monkeypa
     assert len({base.key, *(other.key for other in others)}) == 9
     assert replace(base, features="renamed").key == base.key
     assert replace(base, spec=MethodSpec("adapt_online", {"bank_size": 16})).key == base.key  # the default
-    before = base.key
     monkeypatch.setattr("zeroshift.evaluate.trial.__version__", "99")
-    assert base.key != before
+    assert replace(base).key != base.key
 
 
 def test_equal_numbers_of_different_types_have_one_key():
@@ -228,6 +227,13 @@ def test_an_online_method_gets_all_rows_in_one_call_unless_the_trial_says_otherw
     fake_methods.register(monkeypatch, fake_methods.Stream)
     run_trial(replace(trial("stream"), every=every), clusters)
     assert [len(rows) for rows in fake_methods.SEEN[-1]._fed] == sizes
+
+
+def test_the_key_of_a_trial_is_computed_once(monkeypatch):
+    one, computed = trial("adapt_online"), []
+    monkeypatch.setattr("zeroshift.evaluate.trial.canonical", lambda content: computed.append(content) or content)
+    assert one.key == one.key
+    assert len(computed) == 1
 
 
 def test_rows_per_call_are_part_of_the_key():

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -127,7 +127,7 @@ class Analysis:
         """Module and name of the function."""
         return f"{self.function.__module__}.{self.function.__qualname__}"
 
-    @property
+    @cached_property
     def key(self) -> str:
         return content_key(
             {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -111,7 +111,7 @@ class Trial:
         own = code_digest(self.spec.info.cls)
         return own if self.encoder is None else own + self.encoder.code
 
-    @property
+    @cached_property
     def key(self) -> str:
         content = {
             "zeroshift": __version__,
