@@ -173,7 +173,7 @@ def _numbers_caption(summary: ComparisonSummary, costs: Sequence[str]) -> str:
     means = "Means over the sets. " if len(summary.plan.datasets) > 1 else ""
     return (
         f"{means}Accuracy and calibration error (ECE, 15 bins) in percent, gain in points; time per sample on one "
-        "thread, online methods with 64 samples per call; peak memory in addition to what was in use before, of the "
+        "thread, all samples in one call; peak memory in addition to what was in use before, of the "
         f"largest set. {cost_legend(costs)}"
     )
 

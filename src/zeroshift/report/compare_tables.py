@@ -58,7 +58,7 @@ MEANINGS = {
     "gain": "gain over zero-shot on the same rows in points",
     "min to max": "the smallest and the largest gain of the orders",
     "ECE": "calibration error in percent (ECE)",
-    "us": "microseconds per sample on one thread (us), online methods with 64 samples per call",
+    "us": "microseconds per sample on one thread (us), all samples in one call",
     "MB": "peak memory in MB beyond what was in use before, of the largest set",
 }
 
