@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from goldens import first_shots, golden
-from zeroshift.linalg import ZERO_TRACE, residual_precision, ridge_precision, thin_product
+from zeroshift import linalg
+from zeroshift.arrays import Backend
+from zeroshift.linalg import ZERO_TRACE, Float32Factor, residual_precision, ridge_precision, thin_product
 
 
 def by_definition(residuals):
@@ -78,3 +80,34 @@ def test_thin_products_equal_plain_ones(rows, count, d, dtype, convert):
     assert tuple(found.shape) == (rows, count)
     assert str(found.dtype).endswith(np.dtype(dtype).name)
     np.testing.assert_allclose(np.asarray(found), expected, rtol=0, atol=d * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("size", [1e-6, 1.0, 3e4], ids=lambda size: f"entries of {size:g}")
+@pytest.mark.parametrize("offsets", [False, True], ids=["without offsets", "with offsets"])
+def test_products_of_halves_are_as_good_as_float32_products(monkeypatch, size, offsets):
+    """The products of a GPU, with its float16 products replaced by float32 products of the same halves."""
+    monkeypatch.setattr(Backend, "on_gpu", property(lambda backend: backend.library == "torch"))
+    monkeypatch.setattr(linalg, "_multiplies_halves", lambda device: True)
+    used = []
+
+    def product(a, b, out_dtype):
+        assert a.dtype == b.dtype == torch.float16
+        used.append(out_dtype)
+        return a.to(out_dtype) @ b.to(out_dtype)
+
+    monkeypatch.setattr(torch, "mm", product)
+    monkeypatch.setattr(torch, "addmm", lambda c, a, b, out_dtype, alpha: c + alpha * product(a, b, out_dtype))
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(40, 512, generator=generator, dtype=torch.float64)
+    x = (x / x.norm(dim=1, keepdim=True)).float()
+    matrix = size * torch.randn(30, 512, generator=generator, dtype=torch.float64)
+    added = size * torch.randn(30, generator=generator) if offsets else None
+    factor = Float32Factor(matrix)
+    found = factor.product(factor.rows(x), added)
+    assert used == [torch.float32]
+    assert found.dtype == torch.float32
+    exact = x.double() @ matrix.T
+    if added is not None:
+        exact += added
+    single = (x @ matrix.float().T + (0 if added is None else added)).double()
+    assert (found - exact).abs().max() <= 4 * (single - exact).abs().max()
