@@ -438,7 +438,9 @@ class Method(Shared, Declared, ABC):
             backend, caller = Backend.of(self.prototypes), Backend.of(given)
             precision = "float64" if is_double(given) else "float32"
             with backend.computing(), Watch(enabled=learn):
-                answer = backend.zeros((len(rows), self.n_classes), getattr(backend.xp, precision))
+                # Not zeros: they are written anyway, and NumPy gets the memory in larger pages.
+                shape = (len(rows), self.n_classes)
+                answer = backend.xp.empty(shape, dtype=getattr(backend.xp, precision), device=backend.device)
                 steps = run(rows)
                 try:
                     for block, scores in steps:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from math import exp, log1p
 from typing import Any
 
 import numpy as np
@@ -99,13 +100,22 @@ class StickyClasses:
     @property
     def stay(self) -> float:
         """The probability, for the filter, that the next sample has the class of the one before; below 1."""
-        return float(self._stay(self.log_likelihoods))
+        return self._stay(self.log_likelihoods.tolist())
 
-    def _stay(self, log_likelihoods: np.ndarray) -> np.ndarray:
-        """`trust` times the posterior mean of a, given log-likelihoods (..., values)."""
-        log_odds = log_likelihoods - self.penalty * (np.array(STAY_VALUES) > 0)
-        weights = np.exp(log_odds - log_odds.max(axis=-1, keepdims=True))
-        return self.trust * (weights @ np.array(STAY_VALUES)) / weights.sum(axis=-1)
+    def _stay(self, log_likelihoods: list[float]) -> float:
+        """`trust` times the posterior mean of a, given the log-likelihood of each value."""
+        highest = max(0.0, max(log_likelihoods) - self.penalty)
+        total, mean = exp(-highest), 0.0  # random order has log-likelihood 0 and no penalty
+        for a, log_likelihood in zip(STAY_VALUES[1:], log_likelihoods[1:], strict=True):
+            weight = exp(log_likelihood - self.penalty - highest)
+            total += weight
+            mean += weight * a
+        return self.trust * mean / total
+
+    def _copy(self) -> StickyClasses:
+        twin = StickyClasses.__new__(StickyClasses)
+        twin.__dict__.update(self.__dict__)
+        return twin
 
     def observe(self, y: np.ndarray) -> tuple[np.ndarray, StickyClasses]:
         """Count samples by their zero-shot posteriors `y` (n, K).
@@ -113,42 +123,43 @@ class StickyClasses:
         Returns `stay` as it is before each sample, (n,), 0 where a sample follows none, and the chain after them.
         Neither depends on how a stream is divided into calls.
         """
-        after = copy.copy(self)
+        after = self._copy()
         if not y.shape[0]:
             return np.zeros(0), after
-        sums = np.cumsum(np.concatenate([self.posteriors[None], y]), axis=0)
+        sums = _running_sums(self.posteriors, y)
         e = y / sums[:-1]
         e /= e.sum(axis=1, keepdims=True)
-        values, ones = np.array(STAY_VALUES), np.ones(y.shape[1])
-        f, log_likelihoods = self.zero_shot.copy(), self.log_likelihoods.copy()
-        frequencies = self.frequencies.copy()
-        n_frequencies = float(frequencies.dot(ones))
-        before = np.empty((y.shape[0], values.size))
-        follows = self.follows
-        for number, row in enumerate(e):
-            before[number] = log_likelihoods
-            drawn = frequencies * row
-            n_drawn = float(drawn.dot(ones))
-            same, new = float(f.dot(row)), n_drawn / n_frequencies
+        # Rows: the posterior f of the last sample, frequencies, and both times the evidence of the sample. One product
+        # computes the next f and frequencies from the last three. A sample then takes five calls of NumPy.
+        now, later = (_Rows(np.empty((4, y.shape[1]))) for _ in range(2))
+        now.f[:], now.frequencies[:] = self.zero_shot, self.frequencies
+        factors = np.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+        n_frequencies = float(self.frequencies.sum())
+        log_likelihoods, follows = self.log_likelihoods.tolist(), self.follows
+        stay = []
+        for row in e:
+            stay.append(self._stay(log_likelihoods) if follows else 0.0)
+            n_drawn, same = float(now.frequencies.dot(row)), float(now.f.dot(row))
+            new = n_drawn / n_frequencies
             if follows:
-                log_likelihoods *= 1.0 - 1.0 / MEMORY
-                log_likelihoods += np.log1p(values * (same / new - 1.0))
+                excess = same / new - 1.0
+                log_likelihoods = [
+                    (1.0 - 1.0 / MEMORY) * before + log1p(a * excess)
+                    for a, before in zip(STAY_VALUES, log_likelihoods, strict=True)
+                ]
             follows = True
-            a = STAY_VALUES[1 + int(log_likelihoods[1:].argmax())]  # the most likely order, if there is one
+            a = STAY_VALUES[log_likelihoods.index(max(log_likelihoods[1:]), 1)]  # the likeliest order, if there is one
             total = a * same + (1.0 - a) * new
-            drawn *= 1.0 / n_drawn  # the posterior of a sample in random order
-            frequencies += drawn
+            factors[0, 1], factors[0, 2] = (1.0 - a) / (n_frequencies * total), a / total
+            factors[1, 1] = 1.0 / n_drawn  # adds the posterior of the sample in random order
+            np.multiply(now.frequencies, row, out=now.drawn)
+            np.multiply(now.f, row, out=now.stayed)
+            np.dot(factors, now.terms, out=later.state)
             n_frequencies += 1.0
-            f *= row
-            f *= a / total
-            drawn *= (1.0 - a) * new / total
-            f += drawn
-        stay = self._stay(before)
-        if not self.follows:
-            stay[0] = 0.0
-        after.posteriors, after.frequencies = sums[-1], frequencies
-        after.zero_shot, after.log_likelihoods, after.follows = f, log_likelihoods, True
-        return stay, after
+            now, later = later, now
+        after.posteriors, after.frequencies = sums[-1].copy(), now.frequencies.copy()
+        after.zero_shot, after.log_likelihoods, after.follows = now.f.copy(), np.array(log_likelihoods), True
+        return np.array(stay), after
 
     def balance(
         self, log_evidence: np.ndarray, exponents: np.ndarray, *, whole: bool = False
@@ -159,18 +170,18 @@ class StickyClasses:
         The mean is over the samples before each one or, with `whole`, over all of them, as in a recording. `filter`,
         `LateAnswers` and `smooth` are given the balanced evidence.
         """
-        after = copy.copy(self)
+        after = self._copy()
         log_e, e = _scaled(log_evidence)
         e /= e.sum(axis=1, keepdims=True)
-        sums = np.cumsum(np.concatenate([self.evidence[None], e]), axis=0)
-        after.evidence = sums[-1]
+        sums = _running_sums(self.evidence, e)
+        after.evidence = sums[-1].copy()
         means = sums[-1:] if whole else sums[:-1]
         means = means / means.sum(axis=1, keepdims=True)
         return log_e - exponents[:, None] * np.log(means), after
 
     def in_random_order(self, evidence: np.ndarray, posterior: np.ndarray) -> StickyClasses:
         """The chain after samples whose evidence (n, K) is not filtered; the last one has this posterior (K,)."""
-        after = copy.copy(self)
+        after = self._copy()
         after.evidence, after.answer = self.evidence + evidence.sum(axis=0), posterior.copy()
         return after
 
@@ -182,17 +193,17 @@ class StickyClasses:
         `stay` (n,) is from `observe`.
         """
         log_e, e = _scaled(log_evidence)
-        after = copy.copy(self)
-        f, share, ones = self.answer.copy(), 1.0 / self.answer.size, np.ones(self.answer.size)
-        priors, totals = np.empty_like(e), []
+        after = self._copy()
+        f, share, total = self.answer, 1.0 / self.answer.size, 1.0
+        priors, totals, products = np.empty_like(e), [], np.empty_like(self.answer)
         for prior, row, a in zip(priors, e, stay.tolist(), strict=True):
-            np.multiply(f, a, out=prior)
+            # f is not normalised: it adds up to the total of the sample before.
+            np.multiply(f, a / total, out=prior)
             prior += (1.0 - a) * share
-            np.multiply(prior, row, out=f)
-            total = float(f.dot(ones))  # never 0: the row has an entry 1, and every prior is positive
-            f *= 1.0 / total
+            f = np.multiply(prior, row, out=products)
+            total = float(np.dot(prior, row))  # never 0: the row has an entry 1, and every prior is positive
             totals.append(total)
-        after.answer = f
+        after.answer = f / total
         return log_e + np.log(priors) - np.log(totals)[:, None], after
 
     def merged(self, other: StickyClasses) -> StickyClasses:
@@ -337,6 +348,26 @@ def _back(message: np.ndarray, e: np.ndarray, stay: Any) -> np.ndarray:
     back = stay * product + ((1.0 - stay) / product.shape[-1]) * product.sum(axis=-1, keepdims=True)
     back /= back.max(axis=-1, keepdims=True)
     return back
+
+
+class _Rows:
+    """The rows of an array (4, K) by name; making a view takes longer than many operations on one."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.f, self.frequencies, self.drawn, self.stayed = array
+        self.state, self.terms = array[:2], array[1:]
+
+
+def _running_sums(start: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """(n + 1, K): `start`, and after it the sums with the first row, the first two, and so on.
+
+    Several times as fast as `numpy.cumsum` along this axis, which goes down the columns one by one.
+    """
+    sums = np.empty((rows.shape[0] + 1, rows.shape[1]))
+    sums[0] = start
+    for number, row in enumerate(rows):
+        np.add(sums[number], row, out=sums[number + 1])
+    return sums
 
 
 def _scaled(log_evidence: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

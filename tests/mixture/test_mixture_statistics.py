@@ -11,7 +11,8 @@ from mixture.sets import make_support
 from streams import STREAMS, Stream
 from zeroshift import OnlineAnchoredMixture, TransductiveAnchoredMixture
 from zeroshift.arrays import Backend
-from zeroshift.mixture.statistics import Distances, MixtureConstants, StreamDiagnostics, estimate
+from zeroshift.mixture.scoring import MixtureHead
+from zeroshift.mixture.statistics import Distances, MixtureConstants, StreamDiagnostics, estimate, posteriors_of
 from zeroshift.mixture.sums import Sums
 from zeroshift.testing import make_problem
 
@@ -149,7 +150,7 @@ def test_distances_in_an_ordered_stream():
     1.5 * 9/4 + 3/4 = 4.125, so the typical distance would be 4.125 + 1.5 - 11.625 < 0 and counts as 0."""
     mixture = found(order=1.0)
     np.testing.assert_allclose(mixture.gaussians.means, [[3.0, 0.0], [0.0, 3.0]], atol=1e-15)
-    assert mixture.gaussians.typical_difference == pytest.approx(1.5 - 11.625)
+    assert mixture.gaussians.typical_offset == pytest.approx(1.5 - 11.625)
     np.testing.assert_allclose(mixture.factors, 0.5)
     np.testing.assert_allclose(mixture.backgrounds, 0.5)
     np.testing.assert_allclose(mixture.distances(SAMPLE).first, [[1.5, 12.75]], atol=1e-13)
@@ -268,8 +269,8 @@ def test_the_linear_head_gives_the_same_posteriors():
     scores += 20.0 * problem.features @ problem.prototypes.T
     expected = np.exp(scores - scores.max(axis=1, keepdims=True))
     expected /= expected.sum(axis=1, keepdims=True)
-    head = mixture.linear_head(problem.prototypes, 20.0)
-    np.testing.assert_allclose(head.posteriors(problem.features), expected, rtol=1e-9)
+    head = MixtureHead.of(mixture, problem.prototypes, 20.0)
+    np.testing.assert_allclose(posteriors_of(head.scores(problem.features)), expected, rtol=1e-9)
 
 
 def test_precision_is_zero_without_variance():

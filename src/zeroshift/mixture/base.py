@@ -4,19 +4,43 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, Rows, as_floats, check_matrix, checked_labelled, is_double
 from zeroshift.method import ViewMethod
-from zeroshift.mixture.statistics import Mixture, MixtureConstants, estimate, normalize_scores
+from zeroshift.mixture.scoring import Scorer, TextLogits
+from zeroshift.mixture.statistics import (
+    Mixture,
+    MixtureConstants,
+    estimate,
+    normalize_scores,
+    posteriors_of,
+)
 from zeroshift.mixture.sums import Sums
 from zeroshift.parameters import Number, Pair, array_parameter, parameter
+from zeroshift.precision import FLOAT32_TOLERANCE, ProductDiagnostics, precision_parameter
 from zeroshift.views import AveragedRows
-from zeroshift.zero_shot import log_posterior
 
-__all__ = ["AnchoredMixture", "negative_log_evidence", "relative_log_evidence"]
+__all__ = ["AnchoredMixture", "MixtureDiagnostics", "negative_log_evidence", "relative_log_evidence"]
+
+CHECKED_ROWS = 8
+"""Rows that are scored in both precisions when float32 products are checked."""
+
+CHECK_EVERY = 64
+"""Calls of `predict`, or blocks of one, from one check of float32 products to the next."""
+
+
+@dataclass
+class MixtureDiagnostics(ProductDiagnostics):
+    """The precision of the products, and what the checks of float32 products found.
+
+    `rounds`: rounds of the last transductive `adapt`, fewer than the parameter if the labels stopped moving.
+    """
+
+    rounds: int = 0
 
 
 class AnchoredMixture(ViewMethod):
@@ -25,6 +49,7 @@ class AnchoredMixture(ViewMethod):
 
     state_size = "K d + d^2"
     takes: ClassVar[tuple[str, ...]] = ("views", "second")
+    not_state: ClassVar[frozenset[str]] = frozenset({"_diagnostics", "_until_check", "_float64_only"})
 
     logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
     anchor_count: float = parameter(
@@ -93,6 +118,8 @@ class AnchoredMixture(ViewMethod):
         default=0.1,
     )
 
+    precision: str = precision_parameter()
+
     def _validate(self) -> None:
         for name in ("spread_range", "occurring", "varying"):
             low, high = getattr(self, name)
@@ -106,6 +133,12 @@ class AnchoredMixture(ViewMethod):
     def _prepare(self) -> None:
         backend = Backend.of(self.prototypes)
         self._wide_prototypes = backend.asarray(self.prototypes, backend.xp.float64)
+        self._text = TextLogits(self._wide_prototypes, self.logit_scale)
+        self._diagnostics = MixtureDiagnostics()
+        self._float64_only = False
+        """Whether a check of float32 products has failed."""
+        self._until_check = 0
+        """Blocks of predicted rows, or updates of the online statistics, until the next check."""
         # Parameters; where a subclass leaves no choice, its class attributes.
         self._constants = MixtureConstants(
             **{name: getattr(self, name) for name in MixtureConstants.__dataclass_fields__}
@@ -117,7 +150,14 @@ class AnchoredMixture(ViewMethod):
             self._labelled_sums = Sums.from_labelled(wide, labels, self.n_classes)
 
     def _derive(self) -> None:
-        self._mixture = self._estimate(self._current_sums())
+        self._use(self._estimate(self._current_sums()))
+
+    def _use(self, mixture: Mixture | None) -> None:
+        """Answer with this mixture from now on."""
+        self._mixture, self._scorer = mixture, self._scorer_of(mixture)
+
+    def _scorer_of(self, mixture: Mixture | None) -> Scorer:
+        return Scorer(mixture, self._text)
 
     @abstractmethod
     def _current_sums(self) -> Sums:
@@ -142,19 +182,58 @@ class AnchoredMixture(ViewMethod):
         """The classes that follow from the sums; None while there are too few samples."""
         return estimate(sums, self._labelled_sums, self._wide_prototypes, self._order, self._constants)
 
-    def _log_posterior(self, features: Array) -> Array:
-        return log_posterior(features, self._wide_prototypes, self.logit_scale)
+    # The precision of products.
+
+    @property
+    def diagnostics(self) -> MixtureDiagnostics:
+        """The precision of the products, and what the checks of float32 products found since the last reset."""
+        return replace(self._diagnostics)
+
+    def _for_products(self, features: Array, scorer: Scorer, share: float) -> Array:
+        """The features in the precision of products with them: float64 if float32 might cause an error of a probability
+        above the tolerance. `share` is how much of an error of a posterior reaches an answer."""
+        backend, found = Backend.of(features), self._diagnostics
+        if features.dtype != backend.xp.float64 and not self._float64_only:
+            if share * scorer.float32_error <= FLOAT32_TOLERANCE:
+                found.products = "float32"
+                return features
+            found.float64_fallbacks += not scorer.fell_back
+            scorer.fell_back = True
+        found.products = "float64"
+        return backend.asarray(features, backend.xp.float64)
+
+    def _float32_passes(self, both: Array, scorer: Scorer) -> bool:
+        """Whether answers from float32 products are those of float64 but for the tolerance, checked for a few of the
+        rows. If not, products are float64 until the next reset."""
+        backend = Backend.of(both)
+        some = both[:: -(-both.shape[0] // CHECKED_ROWS)]
+        found, exact = (
+            posteriors_of(scorer.temperature * scorer.scores(*self._parts(backend.asarray(some, dtype))))
+            for dtype in (both.dtype, backend.xp.float64)
+        )
+        error = float(backend.xp.max(backend.xp.abs(exact - found)))
+        diagnostics = self._diagnostics
+        diagnostics.float32_checks += some.shape[0]
+        diagnostics.largest_float32_error = max(diagnostics.largest_float32_error, error)
+        if error > FLOAT32_TOLERANCE:
+            diagnostics.float64_fallbacks += 1
+            self._float64_only = True
+        return error <= FLOAT32_TOLERANCE
 
     def _predict_scores(self, features: Array) -> Array:
-        x, second = self._parts(features)
-        if second is not None:
+        if features.shape[1] != self.dimension:
             self._check_second(features.shape[1], self._current_sums().second_dimension)
-        log_y = self._log_posterior(x)
-        if self._mixture is None:
-            return log_y
-        scores = self._mixture.log_likelihoods(self._mixture.distances(x, second))
-        scores += log_y
-        return self._mixture.temperature * normalize_scores(scores).logs
+        scorer = self._scorer
+        both = self._for_products(features, scorer, scorer.temperature)
+        if both.dtype != Backend.of(both).xp.float64:
+            self._until_check -= 1
+            if self._until_check < 0:
+                self._until_check = CHECK_EVERY
+                if not self._float32_passes(both, scorer):
+                    both = self._for_products(both, scorer, scorer.temperature)
+        logs = normalize_scores(scorer.scores(*self._parts(both))).logs
+        logs *= scorer.temperature
+        return logs
 
     # A second encoder: its features are columns after those of the first.
 
@@ -341,6 +420,9 @@ class BothRows(Rows):
         first = self._first.take(rows)
         return Backend.of(first).xp.concat([first, self._second.take(rows)], axis=1)
 
+    def wide(self) -> BothRows:
+        return BothRows(self._first.wide(), self._second.wide())
+
     def blocks(self, size: int, *, reuse: bool = False) -> Iterator[tuple[slice, Array]]:
         return super().blocks(size)  # a new array every time, so there is no memory to reuse
 
@@ -365,8 +447,9 @@ def relative_log_evidence(mixture: Mixture, features: Array, center: Array) -> A
     """
     xp = Backend.of(features).xp
     gaussians = mixture.gaussians
-    center_direction = gaussians.precision @ center
+    from_origin = center - gaussians.origin
+    center_direction = gaussians.precision @ from_origin
     # (x - m)^T P (x - m) minus the same for the center: x^T P x cancels.
-    difference = gaussians.lengths - xp.sum(center_direction * center)
-    difference = difference - 2.0 * (features @ (gaussians.directions - center_direction).T)
+    difference = gaussians.lengths - xp.sum(center_direction * from_origin)
+    difference = difference - 2.0 * (gaussians.relative(features) @ (gaussians.directions - center_direction).T)
     return (-0.5 * mixture.constants.weight * mixture.constants.calm * mixture.reliability) * difference

@@ -16,12 +16,15 @@ from zeroshift.ordered import OrderedBlock, OrderedMethod
 from zeroshift.parameters import Choice, Number, Optional, parameter, state
 from zeroshift.state_checks import check_range
 from zeroshift.sticky import StickyClasses
-from zeroshift.zero_shot import log_softmax, logits
+from zeroshift.zero_shot import log_softmax
 
 __all__ = ["OnlineAnchoredMixture"]
 
 MAX_PENDING = 256
 """Largest number of samples counted together, which bounds the memory for pending samples."""
+
+CHECKED_UPDATES = 16
+"""Updates of the statistics from one check of float32 products to the next."""
 
 SMALLEST_STAY = 1e-3
 """A smaller probability of staying counts as zero: then no recursion over the samples is needed."""
@@ -280,10 +283,15 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
     def _adapt_block(self, both: Array, *, late: bool, ordered: bool) -> tuple[Array, OrderedBlock, np.ndarray]:
         """Predict the samples with the present statistics, which contain none of them; then count them."""
         self._check_second(both.shape[1], self._stream.sums.second_dimension)
-        mixture = self._mixture
+        scorer, mixture = self._scorer, self._mixture
+        both = self._for_products(both, scorer, scorer.temperature)
+        if self._until_check <= 0 and both.dtype != Backend.of(both).xp.float64:
+            self._until_check = CHECKED_UPDATES
+            if not self._float32_passes(both, scorer):
+                both = self._for_products(both, scorer, scorer.temperature)
         x, second = self._parts(both)
-        log_y, y = normalize_scores(logits(x, self._wide_prototypes, self.logit_scale))
-        distances = None if mixture is None else mixture.distances(x, second)
+        logits, distances = scorer.logits_and_distances(x, second)
+        log_y, y = normalize_scores(logits)
         log_likelihoods = None if mixture is None or distances is None else mixture.log_likelihoods(distances)
         filtered = _Filtered.of(
             self._chain,
@@ -319,6 +327,7 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
             if self._stream.n_pending >= self._update_interval():
                 self._stream.count_pending()
                 self._derive()
+                self._until_check -= 1
         return scores, filtered.block, final
 
     def _predict_scores(self, features: Array) -> Array:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, to_numpy
-from zeroshift.linalg import SMALLEST_TRACE, ZERO_TRACE, positive_inverse
+from zeroshift.linalg import SMALLEST_TRACE, ZERO_TRACE, invert_positive
 from zeroshift.mixture.sums import Sums
 from zeroshift.mixture.temperature import confidence_curve, temperature_for
 from zeroshift.zero_shot import TIE
@@ -19,12 +20,13 @@ __all__ = [
     "LogAndPosterior",
     "Mixture",
     "MixtureConstants",
-    "MixtureHead",
     "StreamDiagnostics",
     "estimate",
     "imbalance_and_few_classes",
+    "in_precision",
     "normalize_scores",
     "occurring_share",
+    "posteriors_of",
     "varying_share",
 ]
 
@@ -56,6 +58,16 @@ def normalize_scores(scores: Array) -> LogAndPosterior:
     posteriors /= totals
     scores -= xp.log(totals)
     return LogAndPosterior(scores, posteriors)
+
+
+def posteriors_of(scores: Array) -> Array:
+    """Softmax of scores (n, K), which are overwritten."""
+    if Backend.of(scores).library == "torch":
+        return scores.softmax(-1)
+    scores -= np.max(scores, axis=1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= np.sum(scores, axis=1, keepdims=True)
+    return scores
 
 
 class StreamDiagnostics(NamedTuple):
@@ -138,6 +150,9 @@ def _ramp(share: float, limits: tuple[float, float]) -> float:
     return float(np.clip((high - share) / (high - low), 0.0, 1.0)) if high > low else float(share < low)
 
 
+MANY_ROWS, FACTOR_COLUMNS = 256, 128
+"""Rows from which squared lengths are computed with the triangular factor, and columns of it multiplied together."""
+
 ROUNDING = 1e-12
 """A variance below this share of the samples' mean squared length is rounding noise of a subtraction, whose matrix need
 not be positive definite. It counts as zero."""
@@ -174,45 +189,94 @@ class MixtureConstants:
 
 @dataclass(frozen=True)
 class Gaussians:
-    """One Gaussian per class in the features of one encoder, with a shared precision, and the mean of all samples."""
+    """One Gaussian per class in the features of one encoder, with a shared precision, and the mean of all samples.
+
+    Distances are computed from features relative to `origin`, a point near the samples: the numbers that are added up
+    then have the size of the result, and rounding does little, also in float32.
+    """
+
+    not_state: ClassVar[frozenset[str]] = frozenset({"_factor"})
 
     means: Array
     """(K, d)"""
     precision: Array
     """(d, d)"""
+    origin: Array
+    """(d,) the mean of all samples, rounded to float32, so that it is the same in both precisions."""
     directions: Array
-    """(K, d) means times precision"""
+    """(K, d) means relative to the origin, times precision."""
     lengths: Array
-    """(K,) each mean's squared length in the precision"""
-    center: Array
-    """(d,) mean of all samples."""
-    typical_difference: float
-    """Mean over the samples of the distance to their own class minus that to the mean of all samples."""
+    """(K,) squared length of each mean relative to the origin, in the precision."""
+    center_direction: Array
+    """(d,) the mean of all samples relative to the origin, times precision."""
+    typical_offset: float
+    """Squared length of that mean relative to the origin, plus the mean over the samples of the distance to their own
+    class minus that to the mean of all samples."""
+    spread: float
+    """Root mean square distance of the samples from the origin."""
 
-    def distances(self, features: Array, factors: Array, backgrounds: Array | None) -> Array:
-        """(n, K) squared Mahalanobis distances, times `factors` (K,).
+    def relative(self, features: Array) -> Array:
+        """The features relative to the origin."""
+        return features - self.origin
 
-        With `backgrounds` (K,), that share of the distance that is typical of a sample's own class is added: the
-        distance to the mean of all samples plus `typical_difference`.
+    def distances(self, relative: Array, factors: Array, backgrounds: Array | None) -> Array:
+        """(n, K) squared Mahalanobis distances of features relative to the origin, times `factors` (K,).
+
+        With `backgrounds` (K,), that share of the distance that is typical of a sample's own class is added.
         """
-        xp = Backend.of(features).xp
-        squared_lengths = self.squared_lengths(features)
-        distances = features @ self.directions.T
-        distances *= -2.0
-        distances += squared_lengths[:, None]
-        distances += self.lengths
-        xp.clip(distances, 0.0, None, out=distances)
-        distances *= factors
-        if backgrounds is not None:
-            direction = self.precision @ self.center
-            typical = squared_lengths - 2.0 * (features @ direction)
-            typical += xp.sum(direction * self.center) + self.typical_difference
-            distances += xp.clip(typical, 0.0, None)[:, None] * backgrounds
-        return distances
+        return self.distances_from(
+            relative @ self.directions.T, self.squared_lengths(relative), relative, factors, backgrounds
+        )
 
-    def squared_lengths(self, features: Array) -> Array:
-        """(n,) each sample's squared length in the precision."""
-        return Backend.of(features).xp.linalg.vecdot(features @ self.precision, features)
+    def distances_from(
+        self, products: Array, squared_lengths: Array, relative: Array, factors: Array, backgrounds: Array | None
+    ) -> Array:
+        """The same from the products (n, K) of features and directions, which are overwritten, and the squared
+        lengths."""
+        xp = Backend.of(products).xp
+        products *= -2.0
+        products += squared_lengths[:, None]
+        products += self.lengths
+        xp.clip(products, 0.0, None, out=products)
+        products *= factors
+        if backgrounds is not None:
+            products += self.typical_distances(relative, squared_lengths)[:, None] * backgrounds
+        return products
+
+    def typical_distances(self, relative: Array, squared_lengths: Array) -> Array:
+        """(n,) what the distance of each sample to its own class typically is: that to the mean of all samples plus the
+        mean difference of the two."""
+        typical = relative @ self.center_direction
+        typical *= -2.0
+        typical += squared_lengths
+        typical += self.typical_offset
+        return Backend.of(relative).xp.clip(typical, 0.0, None)
+
+    def squared_lengths(self, relative: Array) -> Array:
+        """(n,) squared length of each row in the precision.
+
+        For many rows on a CPU, with the Cholesky factor of the precision, which is triangular: that is little more
+        than half of the work.
+        """
+        xp = Backend.of(relative).xp
+        n, d = relative.shape
+        if n < MANY_ROWS or d < 2 * FACTOR_COLUMNS or Backend.of(relative).on_gpu or self._factor is None:
+            return xp.linalg.vecdot(relative @ self.precision, relative)
+        total = xp.zeros(n, dtype=relative.dtype)
+        for start in range(0, d, FACTOR_COLUMNS):
+            part = relative[:, start:] @ self._factor[start:, start : start + FACTOR_COLUMNS]
+            total += xp.linalg.vecdot(part, part)
+        return total
+
+    @cached_property
+    def _factor(self) -> Array | None:
+        """The lower Cholesky factor of the precision; None if the precision is not positive definite."""
+        backend = Backend.of(self.precision)
+        try:
+            factor = backend.xp.linalg.cholesky(backend.asarray(self.precision, backend.xp.float64))
+        except (np.linalg.LinAlgError, RuntimeError):  # the latter is torch's
+            return None
+        return backend.asarray(factor, self.precision.dtype)
 
 
 class Distances(NamedTuple):
@@ -248,10 +312,14 @@ class Mixture:
 
     def distances(self, features: Array, second: Array | None = None) -> Distances:
         """Distances (n, K) to the classes."""
-        first = self.gaussians.distances(features, self.factors, self.backgrounds)
+        first = self.gaussians.distances(self.gaussians.relative(features), self.factors, self.backgrounds)
+        return Distances(first, self.second_distances(second))
+
+    def second_distances(self, second: Array | None) -> Array | None:
+        """Distances (n, K) in the features of the second encoder; None if there are none."""
         if second is None or self.second is None:
-            return Distances(first, None)
-        return Distances(first, self.second.distances(second, self.factors, self.backgrounds))
+            return None
+        return self.second.distances(self.second.relative(second), self.factors, self.backgrounds)
 
     @property
     def distance_weight(self) -> float:
@@ -274,16 +342,6 @@ class Mixture:
             scores += self.class_offsets
         return scores
 
-    def linear_head(self, prototypes: Array, logit_scale: float) -> MixtureHead:
-        """The posteriors with one matrix product instead of two, without order and second encoder."""
-        distance_weights = self.distance_weight * self.factors
-        vectors = self.gaussians.directions * (2.0 * distance_weights)[:, None]
-        vectors += logit_scale * prototypes
-        offsets = -self.gaussians.lengths * distance_weights
-        if self.class_offsets is not None:
-            offsets += self.class_offsets
-        return MixtureHead(self.gaussians, vectors, distance_weights, offsets)
-
     def confidences(self, log_prior: Array, distances: Distances, answer: Array) -> Array:
         """(n, 1 + N_TEMPERATURES): the reference posterior's probability of each answer's label, and the confidence of
         the answers at each temperature. See `temperature.py`. `log_prior` (n, K) is the log-posterior without the
@@ -303,7 +361,7 @@ class Mixture:
         scores += log_prior
         reference = normalize_scores(scores).posteriors
         # Classes that tie for the largest score share it.
-        tied = xp.astype(answer >= xp.max(answer, axis=1)[:, None] - TIE, xp.float64)
+        tied = xp.astype(answer >= xp.max(answer, axis=1)[:, None] - TIE, answer.dtype)
         return xp.linalg.vecdot(reference, tied) / xp.sum(tied, axis=1)
 
     def leave_one_out(self, distances: Distances, posteriors: Array) -> Distances:
@@ -328,24 +386,19 @@ class Mixture:
         return first, normalize_scores(-self._full_weight * distances.second).posteriors
 
 
-@dataclass(frozen=True)
-class MixtureHead:
-    """Zero-shot logits and weighted distances of a mixture as one linear map of a sample and its squared length."""
+T = TypeVar("T", bound="Gaussians | Mixture")
 
-    gaussians: Gaussians
-    vectors: Array
-    """(K, d)"""
-    distance_weights: Array
-    """(K,) factor on the distance to each class."""
-    offsets: Array
-    """(K,)"""
 
-    def posteriors(self, features: Array) -> Array:
-        """(n, K) posteriors of the mixture."""
-        scores = features @ self.vectors.T
-        scores -= self.gaussians.squared_lengths(features)[:, None] * self.distance_weights
-        scores += self.offsets
-        return normalize_scores(scores).posteriors
+def in_precision(value: T, dtype: Any) -> T:
+    """Gaussians or a mixture for features of this type: all arrays in it."""
+    changes: dict[str, Any] = {}
+    for field in fields(value):
+        item = getattr(value, field.name)
+        if isinstance(item, Gaussians):
+            changes[field.name] = in_precision(item, dtype)
+        elif hasattr(item, "shape"):
+            changes[field.name] = Backend.of(item).asarray(item, dtype)
+    return replace(value, **changes)
 
 
 def estimate(
@@ -481,35 +534,37 @@ def _gaussians(
     covariance = scatter - cross
     covariance -= cross.T
     covariance /= n
-    trace = float(xp.linalg.trace(covariance))
     center = total / n
-    if trace <= ROUNDING * float(xp.linalg.trace(scatter)) / n:
-        return Gaussians(means, xp.zeros_like(covariance), xp.zeros_like(means), xp.zeros_like(counts), center, 0.0)
+    origin = xp.astype(xp.astype(center, xp.float32), xp.float64)
+    # One transfer from a GPU.
+    traces = (xp.linalg.trace(covariance), xp.linalg.trace(scatter) / n, xp.linalg.vecdot(center, center))
+    trace, mean_square, center_square = (float(number) for number in to_numpy(xp.stack(traces)))
+    spread = max(mean_square - center_square, 0.0) ** 0.5
+    if trace <= ROUNDING * mean_square:
+        nothing = xp.zeros_like(means), xp.zeros_like(counts), xp.zeros_like(center), 0.0
+        return Gaussians(means, xp.zeros_like(covariance), origin, *nothing, spread)
     shrinkage = constants.shrinkage + (1.0 - constants.shrinkage) * d / (d + constants.shrinkage_samples * n)
     variance = max(trace, SMALLEST_TRACE) / d
     covariance *= 1.0 - shrinkage
     xp.reshape(covariance, (-1,))[:: d + 1] += shrinkage * variance
-    precision = _inverse(covariance)
-    directions = means @ precision
-    difference = 0.0
+    precision = invert_positive(covariance)
+    relative = means - origin
+    directions = relative @ precision
+    lengths = xp.linalg.vecdot(directions, relative)
+    from_origin = center - origin
+    center_direction = precision @ from_origin
+    offset = 0.0
     if order:
         # tr(P S) for the covariance S within classes, from tr(P ((1 - l) S + l v I)) = d, minus that of all samples.
         own = trace / variance
         if shrinkage < 1.0:
             own = (d - shrinkage * variance * float(xp.linalg.trace(precision))) / (1.0 - shrinkage)
         around_center = float(xp.sum(precision * scatter)) / n - float(xp.sum((precision @ center) * center))
-        difference = own - around_center
-    return Gaussians(means, precision, directions, xp.linalg.vecdot(directions, means), center, difference)
+        offset = own - around_center + float(xp.sum(center_direction * from_origin))
+    return Gaussians(means, precision, origin, directions, lengths, center_direction, offset, spread)
 
 
 def _spread(vectors: Array, center: Array, trust: Array) -> float:
     """Sum of the squared distances of vectors (K, d) to the center, weighted by trust."""
     differences = vectors - center
     return float(trust @ Backend.of(differences).xp.linalg.vecdot(differences, differences))
-
-
-def _inverse(matrix: Array) -> Array:
-    backend = Backend.of(matrix)
-    if backend.library == "numpy":
-        return positive_inverse(matrix)
-    return backend.xp.cholesky_inverse(backend.xp.linalg.cholesky(matrix))

@@ -12,7 +12,7 @@ from zeroshift.arrays import Array, Backend
 from zeroshift.mixture.temperature import N_TEMPERATURES
 from zeroshift.state_checks import check_range
 
-__all__ = ["Sums"]
+__all__ = ["SetSums", "Sums"]
 
 NOT_NEGATIVE = ("counts", "posteriors", "squares", "confidences", "agreement", "first_posteriors", "second_posteriors")
 
@@ -218,3 +218,122 @@ class Sums:
 
     def _replace(self, **arrays: Array) -> Sums:
         return Sums(**{**self.arrays(), **arrays})
+
+
+class SetSums:
+    """Sums over the rows of a set, added up in place, chunk by chunk.
+
+    Features are given relative to an origin near them, in columns of which the one after the features is 1
+    (`statistics.new_columns`). A product over a chunk may then be float32: what it loses is small relative to the
+    spread of the features. The sums are float64.
+    """
+
+    def __init__(self, earlier: Sums, origin: Array, second_origin: Array | None) -> None:
+        self._earlier = earlier
+        """Sums of an earlier round over the same rows, for what does not depend on labels and is not added here."""
+        self._origin, self._second_origin = origin, second_origin
+        self._first_mean: Array | None = None
+        """(K,) mean zero-shot posterior of the first chunk."""
+        self._sums: dict[str, Array] = {}
+        self._products: dict[str, Array] = {}
+        """Memory for products, used again for every chunk."""
+        self._rows = 0
+
+    def _add_product(self, name: str, left: Array, right: Array) -> None:
+        """Add left^T right."""
+        out = self._products.get(name)
+        self._products[name] = product = Backend.of(left).xp.matmul(left.T, right, out=out)
+        self._add(name, product)
+
+    def _add(self, name: str, numbers: Array) -> None:
+        if name in self._sums:
+            self._sums[name] += numbers
+        else:
+            backend = Backend.of(numbers)
+            self._sums[name] = backend.xp.astype(numbers, backend.xp.float64, copy=True)
+
+    def add_labels(self, columns: Array, soft_labels: Array, second: Array | None) -> None:
+        """The soft labels (n, K) of a chunk."""
+        self._rows += columns.shape[0]
+        self._add_product("labels", soft_labels, columns)
+        if second is not None:
+            self._add_product("second_weighted", soft_labels, second)
+
+    def add_features(self, columns: Array, posteriors: Array, second: Array | None) -> None:
+        """What does not depend on labels: features, and zero-shot posteriors (n, K), which are overwritten.
+
+        Posteriors are added up relative to their mean over the first chunk, because their variance is needed.
+        """
+        xp = Backend.of(columns).xp
+        self._add_product("features", columns, columns)
+        if second is not None:
+            self._add_product("second_scatter", second, second)
+            self._add("second_total", xp.sum(second, axis=0))
+            self._add_product("second_anchors", posteriors, second)
+        ones = xp.ones_like(columns[:, 0])
+        if self._first_mean is None:
+            self._first_mean = (ones @ posteriors) / columns.shape[0]
+        posteriors -= self._first_mean
+        self._add("posteriors", ones @ posteriors)
+        posteriors *= posteriors
+        self._add("squares", ones @ posteriors)
+
+    def add_confidences(self, confidences: Array) -> None:
+        xp = Backend.of(confidences).xp
+        self._add("confidences", xp.sum(confidences, axis=0, dtype=xp.float64))
+
+    def add_agreement(self, first: Array, second: Array) -> None:
+        """Posteriors (n, K) of the same samples from each encoder."""
+        xp = Backend.of(first).xp
+        for name, numbers in (("products", first * second), ("first_squares", first * first)):
+            self._add(name, xp.sum(numbers, dtype=xp.float64))
+        self._add("first_posteriors", xp.sum(first, axis=0, dtype=xp.float64))
+        self._add("second_posteriors", xp.sum(second, axis=0, dtype=xp.float64))
+
+    def result(self) -> Sums:
+        """The sums over all rows."""
+        added, earlier, origin, rows = self._sums, self._earlier, self._origin, self._rows
+        xp, d = Backend.of(origin).xp, origin.shape[0]
+        # The soft labels of a row add up to 1 but for rounding; thresholds on the number of samples see no rounding.
+        exact = rows / xp.sum(added["labels"][:, d])
+        counts = added["labels"][:, d] * exact
+        weighted = added["labels"][:, :d] * exact
+        weighted += counts[:, None] * origin
+        changes = {"counts": counts, "weighted": weighted}
+        if "confidences" in added:
+            changes["confidences"] = added["confidences"]
+        if "features" in added:
+            changes |= self._from_features()
+        if "second_weighted" in added:
+            changes["second_weighted"] = added["second_weighted"] * exact + counts[:, None] * self._second_origin
+        if "products" in added:
+            scale = {name: rows / xp.sum(added[name]) for name in ("first_posteriors", "second_posteriors")}
+            changes |= {name: added[name] * factor for name, factor in scale.items()}
+            number = xp.ones_like(added["products"]) * rows
+            changes["agreement"] = xp.stack([number, added["products"], added["first_squares"]])
+        return earlier.without_labels()._replace(**changes)
+
+    def _from_features(self) -> dict[str, Array]:
+        added, origin, rows, mean = self._sums, self._origin, self._rows, self._first_mean
+        xp, d = Backend.of(origin).xp, origin.shape[0]
+        mean = xp.astype(mean, xp.float64)
+        posteriors = added["posteriors"] + rows * mean
+        found = {
+            **_moved(added["features"][:d, :d], added["features"][:d, d], origin, rows),
+            "posteriors": posteriors * (rows / xp.sum(posteriors)),
+            "squares": added["squares"] + mean * (2.0 * added["posteriors"] + rows * mean),
+        }
+        if self._second_origin is not None:
+            moved = _moved(added["second_scatter"], added["second_total"], self._second_origin, rows)
+            found |= {f"second_{name}": array for name, array in moved.items()}
+            found["second_anchors"] = added["second_anchors"] + posteriors[:, None] * self._second_origin
+        return found
+
+
+def _moved(scatter: Array, total: Array, origin: Array, rows: int) -> dict[str, Array]:
+    """Scatter and total of features, from those of features relative to an origin."""
+    cross = total[:, None] * origin
+    moved = scatter + cross
+    moved += cross.T
+    moved += rows * (origin[:, None] * origin)
+    return {"scatter": moved, "total": total + rows * origin}

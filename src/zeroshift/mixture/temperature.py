@@ -41,14 +41,19 @@ def confidence_curve(log_posteriors: Array) -> Array:
     if n * classes <= (SMALL_SIZE_ON_GPU if backend.on_gpu else SMALL_SIZE):
         exponents = 2.0 ** (xp.arange(N_TEMPERATURES, dtype=shifted.dtype, device=backend.device) * -0.5)
         return 1.0 / xp.sum(xp.exp(shifted[:, None, :] * exponents[:, None]), axis=2)
-    curve = backend.zeros((log_posteriors.shape[0], N_TEMPERATURES))
-    for start in (0, 1):
-        powers = xp.exp(shifted * float(TEMPERATURES[start]))
-        for index in range(start, N_TEMPERATURES, 2):
-            if index > start:
-                xp.sqrt(powers, out=powers)  # half the exponent; much faster than another exponential
-            curve[:, index] = 1.0 / xp.sum(powers, axis=1)
-    return curve
+    curve = backend.zeros((n, N_TEMPERATURES), shifted.dtype)
+    # From the smallest exponent, squaring doubles it: much faster than another exponential. The sum of squares needs no
+    # squaring, so the last one is saved.
+    powers = xp.empty_like(shifted)
+    for index in (N_TEMPERATURES - 1, N_TEMPERATURES - 2):
+        xp.multiply(shifted, float(TEMPERATURES[index]), out=powers)
+        xp.exp(powers, out=powers)
+        curve[:, index] = xp.sum(powers, axis=1)
+        for doubled in range(index - 2, -1, -2):
+            curve[:, doubled] = xp.linalg.vecdot(powers, powers)
+            if doubled > 1:
+                powers *= powers
+    return 1.0 / curve
 
 
 def temperature_for(confidences: np.ndarray) -> float:

@@ -7,9 +7,10 @@ from functools import reduce
 
 from zeroshift.arrays import Array, Backend, Rows, check_matrix
 from zeroshift.interrupts import Watch
-from zeroshift.mixture.base import AnchoredMixture
-from zeroshift.mixture.statistics import Mixture, normalize_scores
-from zeroshift.mixture.sums import Sums
+from zeroshift.mixture.base import CHECKED_ROWS, AnchoredMixture
+from zeroshift.mixture.scoring import Scorer, new_columns
+from zeroshift.mixture.statistics import Gaussians, Mixture, normalize_scores, posteriors_of
+from zeroshift.mixture.sums import SetSums, Sums
 from zeroshift.parameters import Number, Optional, parameter, state
 from zeroshift.state_checks import check_range
 
@@ -18,11 +19,19 @@ __all__ = ["TransductiveAnchoredMixture"]
 MIN_ROWS = 16
 """Rows processed together even with a tiny budget: fewer make the products slow and save almost nothing."""
 
-CACHED_NUMBERS = 1_000_000
+LABEL_SHARE = 0.1
+"""How much of the error of a posterior may reach an answer if it is used as a label: the mean over many samples, whose
+errors have nothing to do with each other, is counted."""
+
+STILL = 1e-5
+"""Largest change of a posterior by all rounds that are left out."""
+
+CACHED_NUMBERS = 2_000_000
 """Numbers in the features and scores of one chunk on a CPU, chosen so that they stay in its caches."""
 
-ARRAYS_PER_ROW = 10
-"""Arrays of K numbers in memory per row: posteriors, distances and temporary values. Measured: up to nine."""
+ARRAYS_TO_COUNT, ARRAYS_TO_PREDICT, ARRAYS_FOR_ALL = 3, 5, 10
+"""Arrays of K numbers in memory per row: in a round that only counts, for answers, and in one that computes posteriors,
+distances and confidences. Measured: up to one less."""
 
 
 class TransductiveAnchoredMixture(AnchoredMixture):
@@ -91,16 +100,40 @@ class TransductiveAnchoredMixture(AnchoredMixture):
         return self._sums
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        sums = self._count(rows, self._estimate(self._zero_sums()), last_round=self.rounds == 1)
-        mixture = self._estimate(sums)
-        for number in range(2, self.rounds + 1):
-            if mixture is None:
-                break  # too few samples, in every round
-            sums = self._count_again(rows, sums, mixture, last_round=number == self.rounds)
-            mixture = self._estimate(sums)
+        if self._float64_only:
+            rows = rows.wide()
+        sums, scorer, rounds = self._learn(rows)
+        some = rows[:CHECKED_ROWS]
+        if some.dtype != Backend.of(some).xp.float64 and not self._float32_passes(some, scorer):
+            rows = rows.wide()
+            sums, scorer, rounds = self._learn(rows)
         with self._learning(len(rows), replace=True):
-            self._sums, self._mixture = sums, mixture
+            self._sums, self._mixture, self._scorer = sums, scorer.mixture, scorer
+            self._diagnostics.rounds = rounds
         yield from self._predict_blocks(rows)
+
+    def _learn(self, rows: Rows) -> tuple[Sums, Scorer, int]:
+        """The sums and the mixture after the last round, and the number of rounds.
+
+        The labels have stopped moving if the rounds that are left, each of which moves them no more than the last one
+        did, change no posterior by more than `STILL`. The next round is then the last one.
+        """
+        number, last_round, before = 1, self.rounds == 1, None
+        sums = self._count(rows, self._scorer_of(self._estimate(self._zero_sums())), None, last_round)
+        scorer = self._scorer_of(self._estimate(sums))
+        while scorer.mixture is not None and not last_round:
+            number += 1
+            last_round = number == self.rounds or self._still(scorer, before, self.rounds - number)
+            sums, before = self._count(rows, scorer, sums, last_round), scorer
+            scorer = self._scorer_of(self._estimate(sums))
+        return sums, scorer, number
+
+    def _still(self, scorer: Scorer, before: Scorer | None, rounds: int) -> bool:
+        """Whether this many further rounds hardly move the labels, judged by the last one."""
+        if before is None or scorer.mixture is None or scorer.mixture.second is not None:
+            return False
+        wide = self._wide_prototypes.dtype
+        return rounds * scorer.head(wide).movement(before.head(wide)) <= STILL
 
     def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
         return self._adapt_scores(self._averaged(images).materialize())
@@ -122,7 +155,7 @@ class TransductiveAnchoredMixture(AnchoredMixture):
         self._check_second(rows[:1].shape[1], self._sums.second_dimension)
         part = self.clone()
         with Backend.of(self.prototypes).computing(), part._learning(len(rows)):
-            part._sums = self._count(rows, self._mixture, last_round=True)
+            part._sums = self._count(rows, self._scorer, None, True)
             part._derive()
         return part
 
@@ -144,78 +177,82 @@ class TransductiveAnchoredMixture(AnchoredMixture):
         for _ in range(self.rounds):
             whole = reduce(TransductiveAnchoredMixture.merge, [whole.survey(shard) for shard in shards])
         with Watch(), self._learning(whole.n_seen, replace=True):
-            self._sums, self._mixture = whole._sums, whole._mixture
+            self._sums = whole._sums
+            self._use(whole._mixture)
         return [self.predict(shard) for shard in shards]
 
-    def _count(self, rows: Rows, mixture: Mixture | None, *, last_round: bool) -> Sums:
-        """The sums over the rows, with the mixture's posteriors as labels, or zero-shot's if there is none yet."""
-        xp = Backend.of(self.prototypes).xp
-        sums = self._zero_sums()
-        for _, both in rows.blocks(self._chunk_rows, reuse=True):
-            x, second = self._parts(both)
-            if second is not None and not sums.second_dimension:
-                sums = self._zero_sums(second.shape[1])
-            log_y = self._log_posterior(x)
-            y = q = xp.exp(log_y)
+    def _count(self, rows: Rows, scorer: Scorer, earlier: Sums | None, last_round: bool) -> Sums:
+        """The sums over the rows, with the mixture's posteriors as labels, or zero-shot's if there is none yet. What
+        does not depend on labels is that of `earlier`, sums over the same rows, if they are given."""
+        backend, d, mixture = Backend.of(self.prototypes), self.dimension, scorer.mixture
+        linear = mixture is not None and mixture.second is None and earlier is not None and not last_round
+        number_size = self._for_products(rows[:1], scorer, LABEL_SHARE).dtype.itemsize
+        size = min(len(rows), self._chunk_rows(number_size, ARRAYS_TO_COUNT if linear else ARRAYS_FOR_ALL))
+        sums: SetSums | None = None
+        for _, block in rows.blocks(size, reuse=True):
+            both = self._for_products(block, scorer, LABEL_SHARE)
+            (x, second), n = self._parts(both), both.shape[0]
+            if sums is None:
+                columns = new_columns(backend, size, d, x.dtype)
+                scores = backend.zeros((size, self.n_classes), x.dtype)
+                origin = _origin(x, None if mixture is None else mixture.gaussians)
+                second_origin = None if second is None else _origin(second, None if mixture is None else mixture.second)
+                sums = SetSums(earlier or self._zero_sums(both.shape[1] - d), origin, second_origin)
+            chunk, out = columns[:n], scores[:n]
+            relative = None if second is None else second - backend.asarray(second_origin, x.dtype)
+            if linear:
+                head = scorer.head(x.dtype)
+                backend.xp.matmul(head.columns(x, chunk), head.matrix.T, out=out)
+                sums.add_labels(chunk, posteriors_of(out), relative)
+                continue
+            backend.xp.subtract(x, backend.asarray(origin, x.dtype), out=chunk[:, :d])
+            log_y, y = normalize_scores(scorer.text.of(x, out))
+            q = y
             if mixture is not None:
-                q, sums = self._soft_labels(x, second, log_y, mixture, sums, with_confidences=last_round)
-            sums = sums.add_samples(x, q, second).add_posteriors(y, second)
-        return sums
-
-    def _count_again(self, rows: Rows, sums: Sums, mixture: Mixture, *, last_round: bool) -> Sums:
-        """The sums over the rows with new labels; what does not depend on labels is kept from the earlier round."""
-        sums = sums.without_labels()
-        head = None
-        if not last_round and mixture.second is None:
-            head = mixture.linear_head(self._wide_prototypes, self.logit_scale)
-        for _, both in rows.blocks(self._chunk_rows, reuse=True):
-            x, second = self._parts(both)
-            if head is not None:
-                q = head.posteriors(x)
-            else:
-                q, sums = self._soft_labels(
-                    x, second, self._log_posterior(x), mixture, sums, with_confidences=last_round
-                )
-            sums = sums.add_labels(x, q, second)
-        return sums
+                q = self._soft_labels(x, second, log_y, scorer.mixture_in(x.dtype), sums, with_confidences=last_round)
+            sums.add_labels(chunk, q, relative)
+            if earlier is None:
+                sums.add_features(chunk, y, relative)
+        if sums is None:
+            raise ValueError("there are no rows")
+        return sums.result()
 
     def _soft_labels(
-        self,
-        x: Array,
-        second: Array | None,
-        log_y: Array,
-        mixture: Mixture,
-        sums: Sums,
-        *,
-        with_confidences: bool,
-    ) -> tuple[Array, Sums]:
-        """Posteriors to count by, and the sums with what the last round needs for the temperature and, with a second
-        encoder, every round for its weight."""
+        self, x: Array, second: Array | None, log_y: Array, mixture: Mixture, sums: SetSums, *, with_confidences: bool
+    ) -> Array:
+        """Posteriors to count by. What the last round needs for the temperature and, with a second encoder, every round
+        for its weight, is added to the sums."""
         distances = mixture.distances(x, second)
         scores = mixture.log_likelihoods(distances)
         scores += log_y
         answer, posteriors = normalize_scores(scores)
-        if not with_confidences and distances.second is None:
-            return posteriors, sums
-        others = mixture.leave_one_out(distances, posteriors)
-        if others.second is not None:
-            sums = sums.add_agreement(*mixture.single_posteriors(log_y, others))
-        if with_confidences:
-            sums = sums.add_confidences(mixture.confidences(log_y, others, answer))
-        return posteriors, sums
+        if with_confidences or distances.second is not None:
+            others = mixture.leave_one_out(distances, posteriors)
+            if others.second is not None:
+                sums.add_agreement(*mixture.single_posteriors(log_y, others))
+            if with_confidences:
+                sums.add_confidences(mixture.confidences(log_y, others, answer))
+        return posteriors
 
-    @property
-    def _chunk_rows(self) -> int:
-        """Rows processed together."""
+    def _chunk_rows(self, size: int, arrays: int) -> int:
+        """Rows processed together, if each needs this many arrays of K numbers of `size` bytes."""
         if self.chunk_size:
             return self.chunk_size
         classes, d = self.n_classes, self.dimension
-        bytes_for_statistics = 8 * (8 * classes * d + 6 * d * d)
-        rows = (self.memory_budget - bytes_for_statistics) // (8 * (ARRAYS_PER_ROW * classes + 3 * d))
+        bytes_for_statistics = 8 * (10 * classes * d + 8 * d * d)
+        rows = (self.memory_budget - bytes_for_statistics) // (size * (arrays * classes + 3 * d))
         if not Backend.of(self.prototypes).on_gpu:
             rows = min(rows, CACHED_NUMBERS // (classes + d))
         return max(MIN_ROWS, rows)
 
     @property
     def _predict_rows(self) -> int:
-        return self._chunk_rows
+        return self._chunk_rows(8, ARRAYS_TO_PREDICT)
+
+
+def _origin(features: Array, gaussians: Gaussians | None) -> Array:
+    """The origin of the Gaussians; without any, a point near the features that float32 holds exactly."""
+    if gaussians is not None:
+        return gaussians.origin
+    xp = Backend.of(features).xp
+    return xp.astype(xp.astype(xp.mean(features, axis=0), xp.float32), xp.float64)

@@ -150,7 +150,11 @@ def _size(print_: Any) -> int:
 
 
 def fingerprint(value: Any, _seen: frozenset[int] = frozenset()) -> Any:
-    """All data reachable from a method in a comparable form; a pure call leaves it unchanged."""
+    """All data reachable from a method in a comparable form; a pure call leaves it unchanged.
+
+    Attributes that the class of an object names in `not_state`, counters and what is computed from the rest when it is
+    needed, do not belong to it.
+    """
     if id(value) in _seen:
         return "cycle"
     if isinstance(value, types.ModuleType):
@@ -163,5 +167,6 @@ def fingerprint(value: Any, _seen: frozenset[int] = frozenset()) -> Any:
     if isinstance(value, (list, tuple, set, frozenset)):
         return [fingerprint(item, seen) for item in value]
     if hasattr(value, "__dict__") and not isinstance(value, type) and not callable(value):
-        return {key: fingerprint(item, seen) for key, item in vars(value).items()}
+        left_out = getattr(type(value), "not_state", ())
+        return {key: fingerprint(item, seen) for key, item in vars(value).items() if key not in left_out}
     return repr(value)

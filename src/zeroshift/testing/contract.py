@@ -243,14 +243,14 @@ def reset_forgets(case: Case) -> None:
 
 
 def state_can_be_read(case: Case) -> None:
-    """`means`, `precision`, `bank_counts` and `n_seen`, if they exist, have the right shapes and are copies."""
+    """`means`, `precision_matrix`, `bank_counts` and `n_seen`, if they exist, have the right shapes and are copies."""
     problem = case.problem()
     method = case.create(problem.prototypes)
     method.adapt(problem.features)
     assert method.n_seen == len(problem.features), f"n_seen is {method.n_seen} after {len(problem.features)} samples"
     k, d = problem.prototypes.shape
     before = fingerprint(method)
-    for name, shapes in (("means", [(k, d)]), ("precision", [(d, d), (k, d, d)]), ("bank_counts", [(k,)])):
+    for name, shapes in (("means", [(k, d)]), ("precision_matrix", [(d, d), (k, d, d)]), ("bank_counts", [(k,)])):
         value = getattr(method, name, None)
         if value is None:
             continue
