@@ -17,6 +17,7 @@ __all__ = [
     "ZERO_TRACE",
     "Float32Factor",
     "add_to_diagonal",
+    "inverse_factor",
     "invert_positive",
     "ldl_inverse",
     "positive_inverse",
@@ -132,6 +133,35 @@ def thin_product(rows: Array, matrix: Array) -> Array:
     return result
 
 
+def inverse_factor(matrix: Array) -> Array:
+    """Lower triangular F with F^T F = A^-1 of symmetric positive definite matrices A (..., n, n), by halves.
+
+    >>> import numpy as np
+    >>> inverse_factor(np.diag([4.0, 1.0]))
+    array([[0.5, 0. ],
+           [0. , 1. ]])
+    """
+    xp = namespace(matrix)
+    n = matrix.shape[-1]
+    on_gpu = Backend.of(matrix).on_gpu
+    if n <= (GPU_INVERSE_LEAF if on_gpu else INVERSE_LEAF):
+        if not on_gpu:
+            return xp.linalg.inv(xp.linalg.cholesky(matrix))
+        torch = sys.modules["torch"]
+        # Without the check for failure, for which the host would wait.
+        factor, _ = torch.linalg.cholesky_ex(matrix)
+        identity = torch.eye(n, dtype=matrix.dtype, device=matrix.device).expand(matrix.shape)
+        return torch.linalg.solve_triangular(factor, identity, upper=False)
+    half = n // 2
+    inverse = xp.zeros_like(matrix)
+    first = inverse[..., :half, :half] = inverse_factor(matrix[..., :half, :half])
+    solved = xp.matmul(matrix[..., half:, :half], xp.matrix_transpose(first))
+    rest = matrix[..., half:, half:] - xp.matmul(solved, xp.matrix_transpose(solved))
+    second = inverse[..., half:, half:] = inverse_factor(rest)
+    inverse[..., half:, :half] = -xp.matmul(second, xp.matmul(solved, first))
+    return inverse
+
+
 def subtract_product(target: Array, left: Array, right: Array) -> None:
     """target -= left @ right in place, a band of rows at a time, so that the product stays in the processor's cache."""
     rows = target.shape[0] if Backend.of(target).on_gpu else max(1, BAND_NUMBERS // target.shape[1])
@@ -183,14 +213,13 @@ def _ldl_columns(matrix: Array) -> tuple[Array, Array]:
     xp = namespace(matrix)
     backend = Backend.of(matrix)
     n = matrix.shape[-1]
-    rest = backend.copy(matrix)
-    inverse = backend.zeros(matrix.shape, matrix.dtype) + xp.eye(n, dtype=matrix.dtype, device=backend.device)
+    identity = xp.eye(n, dtype=matrix.dtype, device=backend.device)
+    # The matrix and the identity side by side, so that one step eliminates a column in both.
+    rest = xp.concat([matrix, xp.broadcast_to(identity, matrix.shape)], axis=-1)
     for c in range(n - 1):
-        # Eliminate column c below the diagonal, in the matrix and in the identity.
         factors = rest[..., c + 1 :, c] / rest[..., c, c][..., None]
         rest[..., c + 1 :, c + 1 :] -= factors[..., :, None] * rest[..., c, c + 1 :][..., None, :]
-        inverse[..., c + 1 :, : c + 1] -= factors[..., :, None] * inverse[..., c, : c + 1][..., None, :]
-    return inverse, backend.copy(xp.linalg.diagonal(rest))
+    return rest[..., n:], backend.copy(xp.linalg.diagonal(rest[..., :n]))
 
 
 def add_to_diagonal(matrix: Array, value: Array | float) -> Array:

@@ -167,13 +167,15 @@ def test_transductive_equals_the_oracle_on_normalised_averages(iterations):
 @pytest.mark.parametrize("cls", EVERY)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_one_view_equals_the_feature(cls, dtype):
-    """Bit for bit for the paper's variants, also for float32 rows whose length is 1 only to 1e-7."""
+    """Bit for bit for the paper's variants, also for float32 rows whose length is 1 only to 1e-7. Online ADAPT averages
+    views in float64, so that the products of float32 rows differ."""
     given = make_problem(samples=200)
     features, prototypes = given.features.astype(dtype), given.prototypes.astype(dtype)
     answer = create(cls, prototypes).adapt_views(features[:, None, :])
     expected = create(cls, prototypes).adapt(features)
     assert answer.dtype == expected.dtype
-    np.testing.assert_allclose(answer, expected, rtol=0, atol=0 if cls in PAPER else 1e-9)
+    tolerance = 1e-5 if cls is OnlineADAPT and dtype == "float32" else 0 if cls in PAPER else 1e-9
+    np.testing.assert_allclose(answer, expected, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("cls", EVERY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +16,7 @@ from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.engines import replay_blocks as blocks
 from zeroshift.adapt.engines.class_statistics import ClassSums
 from zeroshift.adapt.engines.insertion_schedule import build_schedule
-from zeroshift.adapt.engines.precision_primal import node_error, node_weights, nodes
+from zeroshift.adapt.engines.precision_primal import node_weights, nodes
 from zeroshift.adapt.engines.replay_blocks import solve
 from zeroshift.adapt.statistics import AdaptSettings
 from zeroshift.arrays import Backend
@@ -71,14 +72,14 @@ class TestSchedule:
             np.testing.assert_allclose(schedule.weighted_sums[e], now.weighted_sums[k], atol=1e-12)
             np.testing.assert_allclose(schedule.weights[e], now.weights[k])
             np.testing.assert_allclose(schedule.means[e], now.means[k], atol=1e-12)
-            rows = schedule.rows[start : schedule.row_ends[e]]
-            signs = schedule.signs[start : schedule.row_ends[e]]
-            start = schedule.row_ends[e]
+            rows, signs = schedule.changes(e, e + 1)
+            start += len(signs)
+            assert start == schedule.row_ends[e]
             scatter = scatter + (rows * signs[:, None]).T @ rows
             np.testing.assert_allclose(scatter, problem.bank.scatter(now.means), atol=1e-12)
             np.testing.assert_allclose(schedule.traces[e], np.trace(scatter))
             assert schedule.sizes[e] == problem.bank.size
-        np.testing.assert_allclose(schedule.accumulated, (schedule.rows**2).sum())
+        np.testing.assert_allclose(schedule.accumulated, (schedule.changes(0, len(plan))[0] ** 2).sum())
 
     @pytest.mark.parametrize("settings", [{}, {"capacity": 6}, {"capacity": 1}], ids=str)
     def test_scheduled_cones_contain_the_exact_cones(self, settings):
@@ -115,8 +116,9 @@ class TestBlocks:
             whole_batch = min((row // batch_size + 1) * batch_size, rows)
             assert insertions_before[row - first] == (entered < whole_batch).sum()
 
+    @pytest.mark.parametrize("score_size", [math.inf, 30.0], ids=["size not known", "size known"])
     @pytest.mark.parametrize("dimension", [4, 64, 512])
-    def test_blocks_are_consecutive_and_within_the_tolerance(self, dimension):
+    def test_blocks_are_consecutive_and_within_the_tolerance(self, dimension, score_size):
         rng = np.random.default_rng(9)
         entered = np.sort(rng.choice(900, size=700, replace=False))
         ranks = rng.integers(1, 5, size=700)
@@ -124,56 +126,104 @@ class TestBlocks:
         traces = sizes * 0.5 * np.exp(np.cumsum(rng.normal(scale=0.003, size=700)))
         schedule = SimpleNamespace(sizes=sizes, traces=traces, row_ends=np.cumsum(ranks))
         segments = blocks.find_segments(0, 900, entered, 1)
-        parts = blocks.cut_blocks(schedule, segments, 50, 25.0, dimension, 100)
+        states = blocks.SegmentStates.of(schedule, segments, 50, 25.0)
+        np.testing.assert_array_equal(states.sizes, np.append(50, sizes)[segments.events])
+        np.testing.assert_array_equal(states.ranks, np.append(0, np.cumsum(ranks))[segments.events])
+        accuracy = blocks.Accuracy(5e-7, 1.6, score_size)
+        parts = []
+        while not parts or parts[-1].last < len(segments.events) - 1:
+            first = parts[-1].last + 1 if parts else 0
+            group = blocks.cut_blocks(states, first, 3, accuracy, dimension, 100, 200)
+            assert 1 <= len(group) <= 3
+            assert len({len(part.ridges) for part in group}) == 1
+            parts += group
         assert parts[0].first == 0
-        assert parts[-1].last == len(segments.events) - 1
-        all_sizes, all_traces = np.append(50, sizes), np.append(25.0, traces)
-        ends = np.append(0, schedule.row_ends)
         for part, following in zip(parts, [*parts[1:], None], strict=True):
             if following is not None:
                 assert following.first == part.last + 1
-            events = segments.events[part.first : part.last + 1]
-            assert ends[events[-1]] - ends[events[0]] <= blocks.RANK_LIMIT
-            ridges = (all_traces / (all_sizes - 1))[events]
-            scale = (dimension * all_sizes / all_traces)[events].max()
-            error = node_error(ridges.min(), ridges.max(), len(part.ridges))
-            if len(events) == 1:
-                np.testing.assert_allclose(part.ridges, ridges)
+            own = slice(part.first, part.last + 1)
+            assert np.ptp(states.ranks[own]) <= 200
+            ridges = states.ridges[own]
+            assert part.interval == (ridges.min(), ridges.max())
+            if np.ptp(ridges) == 0:
+                np.testing.assert_allclose(part.ridges, ridges[0])
             else:
-                assert error * scale * blocks.MAX_LENGTHS <= 1.001 * blocks.SCORE_TOLERANCE
+                scales = dimension * states.sizes[own] / states.traces[own]
+                assert largest_interpolation_error(part, scales, accuracy) <= 5e-7
             assert part.ridges.min() >= ridges.min() * (1 - 1e-12)
             assert part.ridges.max() <= ridges.max() * (1 + 1e-12)
         if dimension == 512:
             assert len(parts) < len(segments.events) / 2, "blocks save no work"
 
-    def test_groups_are_consecutive_with_the_same_number_of_ridges(self):
-        parts = [blocks.Block(i, i, np.ones(q)) for i, q in enumerate([1, 1, 1, 2, 2, 1])]
-        grouped = [[part.first for part in group] for group in blocks.group_blocks(parts, 2)]
-        assert grouped == [[0, 1], [2], [3, 4], [5]]
+    def test_small_scores_need_fewer_ridges(self):
+        states = blocks.SegmentStates(np.full(400, 1000), np.linspace(500, 520, 400), np.arange(400) * 3)
+        of_any_size, of_small_size = (
+            blocks.cut_blocks(states, 0, 1, blocks.Accuracy(5e-7, 1.6, size), 512, 100, 448)[0]
+            for size in (math.inf, 5.0)
+        )
+        assert of_any_size.last == of_small_size.last
+        assert len(of_any_size.ridges) > len(of_small_size.ridges)
 
 
+def largest_interpolation_error(part, scales, accuracy):
+    """The error of a score if the scatter has any one eigenvalue, over the block's ridges: the smaller of the error for
+    vectors of the largest lengths, and for scores of the largest size."""
+    eigenvalues = np.geomspace(1e-4, 1e4, 400) * part.ridges.mean()
+    ridges = np.linspace(*part.interval, 101)
+    exact = ridges[:, None] / (ridges[:, None] + eigenvalues)
+    at_nodes = part.ridges[:, None] / (part.ridges[:, None] + eigenvalues)
+    errors = np.abs(node_weights(ridges, part.ridges) @ at_nodes - exact)
+    of_size = (errors / exact).max() * accuracy.score_size
+    return np.minimum(errors.max() * scales.max() * accuracy.lengths, of_size)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["float64", "float32"])
 @pytest.mark.parametrize("lead", [(), (3,)], ids=str)
 @pytest.mark.parametrize("changes", [0, 5, 21])
-def test_solve_equals_the_matrix_at_every_row(lead, changes):
-    """Each row with its own number of changes and its own ridge."""
+def test_solve_equals_the_matrix_in_every_segment(lead, changes, dtype):
+    """Each segment with its own number of changes and its own ridge; each row in a segment."""
     rng = np.random.default_rng(10)
-    d, n, classes = 7, 9, 4
+    d, n, s, classes = 7, 9, 5, 4
     scatter = positive(rng, *lead, d)
     signs = np.broadcast_to(np.where(np.arange(changes) % 4 < 2, 1.0, -1.0), (*lead, changes)).copy()
     rows = rng.normal(size=(*lead, changes, d)) * np.where(signs > 0, 0.4, 0.2)[..., None]
     x, means = rng.normal(size=(*lead, n, d)), rng.normal(size=(*lead, classes, d))
-    n_changes = np.sort(rng.integers(0, changes + 1, size=n))
+    n_changes = np.sort(rng.integers(0, changes + 1, size=s))
+    segment = np.sort(rng.integers(0, s, size=n))
     at = nodes(0.9, 1.1, 6)
-    rho = np.linspace(0.9, 1.1, n)
-    mask = np.broadcast_to((np.arange(changes) < n_changes[:, None]).astype(float), (*lead, n, changes))
-    weights = np.broadcast_to(node_weights(rho, at), (*lead, n, 6))
+    rho, scale = np.linspace(0.9, 1.1, s), np.linspace(2.0, 3.0, s)
+    mask = np.broadcast_to((np.arange(changes) < n_changes[:, None]).astype(dtype), (*lead, s, changes))
+    weights = np.broadcast_to(node_weights(rho, at) * at * scale[:, None], (*lead, s, 6))
     ridges = np.broadcast_to(at, (*lead, 6))
-    cross, quadratic = solve(scatter, ridges, rows, signs, weights, mask, x, means)
-    assert cross.shape == quadratic.shape == (*lead, n, classes)
+    cross, quadratic, size = solve(
+        scatter,
+        ridges,
+        rows.astype(dtype),
+        signs,
+        weights.astype(dtype),
+        mask,
+        np.broadcast_to(segment, (*lead, n)),
+        x.astype(dtype),
+        means.astype(dtype),
+    )
+    assert cross.dtype == quadratic.dtype == dtype
+    assert cross.shape == (*lead, n, classes)
+    assert quadratic.shape == (*lead, s, classes)
+    tolerance = 1e-6 if dtype == np.float64 else 1e-4
     for block in np.ndindex(*lead):
-        for i in range(n):
+        precisions = []
+        for i in range(s):
             part = rows[block][: n_changes[i]]
             now = scatter[block] + (part * signs[block][: n_changes[i], None]).T @ part
-            c, mu = contraction(now, rho[i]), means[block]
-            np.testing.assert_allclose(cross[block][i], mu @ c @ x[block][i], atol=1e-6)
-            np.testing.assert_allclose(quadratic[block][i], np.einsum("kd,de,ke->k", mu, c, mu), atol=1e-6)
+            precisions.append(scale[i] * contraction(now, rho[i]))
+            mu = means[block]
+            expected = np.einsum("kd,de,ke->k", mu, precisions[i], mu) / 2
+            np.testing.assert_allclose(quadratic[block][i], expected, atol=tolerance)
+        for i in range(n):
+            np.testing.assert_allclose(
+                cross[block][i], means[block] @ precisions[segment[i]] @ x[block][i], atol=tolerance
+            )
+        if changes == 0:
+            base = scale[0] * contraction(scatter[block], 0.9)
+            products = np.abs(means[block][1:] @ base @ x[block].T)
+            assert products.max() <= 1.1 * size

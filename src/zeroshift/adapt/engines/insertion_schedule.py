@@ -5,6 +5,7 @@ Which samples enter depends only on the zero-shot posterior, so all of this is k
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -35,10 +36,14 @@ class InsertionSchedule(NamedTuple):
     """(E,): sum p of the class after each insertion."""
     means: Array
     """(E, d): mean of the class after each insertion."""
-    rows: Array
-    """(R, d): vectors u of the scatter's changes s u u^T; the additions of an insertion come before its removals."""
-    signs: np.ndarray
-    """(R,): the signs s."""
+    means_before: Array
+    """(E, d): mean of the class before each insertion."""
+    centres: Array
+    """(E, d): unweighted mean of the entries of the class before each insertion."""
+    held: np.ndarray
+    """(E,): how many entries that are."""
+    present: np.ndarray
+    """(E, 4): which of the four squares of `class_statistics.scatter_rows` the insertion changes the scatter by."""
     row_ends: np.ndarray
     """(E,): how many of the changes have been made after each insertion."""
     sizes: np.ndarray
@@ -51,6 +56,15 @@ class InsertionSchedule(NamedTuple):
     """(E,): cone of the class after each insertion, slightly too wide because it is computed without the bank."""
     cone_along: Array
     """(E,): the other half of the cone."""
+
+    def changes(self, start: int, stop: int) -> tuple[Array, np.ndarray]:
+        """Vectors u (r, d) and signs s of the changes s u u^T of the scatter by insertions `start` to `stop`.
+
+        The additions of an insertion come before its removals, as in `class_statistics.scatter_rows`.
+        """
+        own = slice(start, stop)
+        parts = (self.entered, self.replaced, self.centres, self.means_before, self.means)
+        return _scatter_rows([part[own] for part in parts], self.held[own], self.present[own])
 
 
 def build_schedule(
@@ -84,14 +98,23 @@ def build_schedule(
     else:
         mean_after = mean_before = prototypes[k]
 
-    rows, signs, present = _scatter_rows(
-        entered, replaced, centre, count, mean_before, mean_after, history, plan, settings
-    )
+    moved = settings.update_mean & (history.counts > 0)
+    present = np.stack([moved, np.ones_like(moved), moved, plan.replaced != NEW], axis=1)
+    held = history.counts
+    squares, signs = [], []
+    part = len(plan) if backend.on_gpu else EVENTS
+    for start in range(0, len(plan), part):
+        own = slice(start, start + part)
+        vectors = [values[own] for values in (entered, replaced, centre, mean_before, mean_after)]
+        rows, row_signs = _scatter_rows(vectors, held[own], present[own])
+        squares.append(xp.sum(rows * rows, axis=1))
+        signs.append(row_signs)
     cone_inputs = _cone_distances(entered, sum_after, weight_after, history, sums, k)
-    host = to_numpy(xp.concat([xp.sum(rows * rows, axis=1), *cone_inputs]))
-    lengths, cone_host = host[: len(signs)], host[len(signs) :].reshape(5, len(plan))
+    n_rows = int(present.sum())
+    host = to_numpy(xp.concat([*squares, *cone_inputs]))
+    lengths, cone_host = host[:n_rows], host[n_rows:].reshape(5, len(plan))
     event = np.repeat(np.arange(len(plan)), present.sum(axis=1))
-    steps = np.bincount(event, weights=signs * lengths, minlength=len(plan))
+    steps = np.bincount(event, weights=np.concatenate(signs) * lengths, minlength=len(plan))
     across, along = _cones(plan, history, cone_host, sums)
     return InsertionSchedule(
         classes=plan.classes,
@@ -102,8 +125,10 @@ def build_schedule(
         weighted_sums=sum_after,
         weights=weight_after,
         means=mean_after,
-        rows=rows,
-        signs=signs,
+        means_before=mean_before,
+        centres=centre,
+        held=held,
+        present=present,
         row_ends=np.cumsum(present.sum(axis=1)),
         sizes=sums.size + np.cumsum(plan.replaced == NEW),
         traces=trace + np.cumsum(steps),
@@ -111,6 +136,10 @@ def build_schedule(
         cone_across=backend.asarray(across),
         cone_along=backend.asarray(along),
     )
+
+
+EVENTS = 256
+"""Insertions whose changes of the scatter are computed together on a CPU, where they should stay in the caches."""
 
 
 class _ClassHistory(NamedTuple):
@@ -171,30 +200,26 @@ def _replaced_samples(plan: InsertionPlan, features: Array, log_y: Array, bank: 
     return replaced * replaces[:, None], replaced_weights * replaces
 
 
-def _scatter_rows(
-    entered: Array,
-    replaced: Array,
-    centre: Array,
-    count: Array,
-    mean_before: Array,
-    mean_after: Array,
-    history: _ClassHistory,
-    plan: InsertionPlan,
-    settings: AdaptSettings,
-) -> tuple[Array, np.ndarray, np.ndarray]:
-    """`class_statistics.scatter_rows` for all insertions: rows, signs, and (E, 4) which of the four rows exist."""
+def _scatter_rows(vectors: Sequence[Array], held: np.ndarray, present: np.ndarray) -> tuple[Array, np.ndarray]:
+    """`class_statistics.scatter_rows` for several insertions: rows and signs.
+
+    `vectors`: samples that enter and are replaced, centres of the entries, means before and after, each (E, d).
+    """
+    entered, replaced, centres, means_before, means_after = vectors
     backend = Backend.of(entered)
-    xp = backend.xp
-    root = xp.sqrt(count)[:, None]
-    four = xp.stack(
-        [root * (centre - mean_after), entered - mean_after, root * (centre - mean_before), replaced - mean_after],
+    root = backend.asarray(np.sqrt(held.astype(np.float64)))[:, None]
+    four = backend.xp.stack(
+        [
+            root * (centres - means_after),
+            entered - means_after,
+            root * (centres - means_before),
+            replaced - means_after,
+        ],
         axis=1,
     )
-    moved = settings.update_mean & (history.counts > 0)
-    present = np.stack([moved, np.ones_like(moved), moved, plan.replaced != NEW], axis=1)
     signs = np.broadcast_to([1.0, 1.0, -1.0, -1.0], present.shape)[present]
-    flat = xp.reshape(four, (-1, four.shape[2]))
-    return flat[backend.index(np.flatnonzero(present))], signs, present
+    flat = backend.xp.reshape(four, (-1, four.shape[2]))
+    return flat[backend.index(np.flatnonzero(present))], signs
 
 
 def _cone_distances(

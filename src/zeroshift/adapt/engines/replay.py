@@ -6,20 +6,34 @@ any sample.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from zeroshift.adapt.bank import InsertionPlan
 from zeroshift.adapt.engines.precision_primal import PrimalPrecision, scatter_is_sound
-from zeroshift.adapt.engines.replay_blocks import GPU_RANK_LIMIT, ReplayBlocks, find_segments, group_blocks, solve_all
+from zeroshift.adapt.engines.replay_blocks import (
+    GPU_RANK_LIMIT,
+    BlockProblem,
+    ReplayBlocks,
+    find_segments,
+    rounding_error,
+    solve_all,
+)
 from zeroshift.adapt.engines.streaming import SMALLEST_PRIMAL, StreamingEngine
 from zeroshift.arrays import Array
+from zeroshift.precision import FLOAT32_TOLERANCE
+from zeroshift.zero_shot import softmax
 
 __all__ = ["AutoEngine", "ReplayEngine"]
 
 GPU_NUMBERS = 250_000_000
 """Numbers in the blocks solved together on a GPU, at most: 2 GB. Not the free memory: answers would depend on it."""
+
+SIZE_MARGIN = 1.25
+"""The size of the scores in a block is taken to be at most this times that in the block before; it is checked."""
 
 REPLAY_FROM = 128
 """Rows per call from which `auto` replays: the factorisations of a block do not pay for fewer."""
@@ -28,10 +42,13 @@ REPLAY_FROM = 128
 class ReplayEngine(StreamingEngine):
     """Streaming for the start of a stream, then blocks of rows."""
 
+    _float32_failed = False
+    """Whether a check found too large an error of float32 products."""
+
     @property
     def block_rows(self) -> int:  # type: ignore[override]
         """Rows whose insertions are scheduled together; their posteriors are held in memory."""
-        return 8192 if self._backend.on_gpu else 2048
+        return 8192 if self._backend.on_gpu else 4096
 
     @property
     def _blocks_per_solve(self) -> int:
@@ -59,9 +76,12 @@ class ReplayEngine(StreamingEngine):
 
     def _replay(self, features: Array, batch_size: int) -> Array:
         """Learn and score one block of rows, (n, K)."""
+        xp = self._backend.xp
+        dtype = xp.float64 if self._float32_failed else features.dtype
+        self.diagnostics.products = "float32" if dtype == xp.float32 else "float64"
         features = self.widened(features)
         log_y, plan, confidences = self._plan_insertions(features)
-        scores = self._backend.xp.empty_like(log_y)
+        scores = xp.empty(log_y.shape, dtype=dtype, device=self._backend.device)
         bank_limit = self._single_insertion_limit
         done, row = self._replay_singly(plan, 0, features, log_y, confidences, batch_size, scores, bank_limit)
         if row < features.shape[0]:
@@ -115,32 +135,76 @@ class ReplayEngine(StreamingEngine):
         precision = self._precision
         scatter = precision.current_scatter()
         replay = ReplayBlocks(
-            plan, features, log_y, confidences, self._bank, self._sums, scatter, self._prototypes, self._settings
+            plan,
+            segments,
+            features,
+            log_y,
+            confidences,
+            self._bank,
+            self._sums,
+            scatter,
+            self._prototypes,
+            self._settings,
+            scores.dtype,
         )
         if not scatter_is_sound(precision.accumulated + replay.accumulated, replay.smallest_ridge):
             # Little spread is left and rounding could matter: single insertions recompute the scatter if needed.
             self._replay_singly(plan, first_row, features, log_y, confidences, batch_size, scores)
             return
-        for group in group_blocks(replay.cut_blocks(segments), self._blocks_per_solve):
+        first, score_size = 0, math.inf
+        while first < len(segments.events):
+            blocks = replay.cut_blocks(first, self._blocks_per_solve, SIZE_MARGIN * score_size)
             problems = []
-            for block in group:
-                replay.advance(int(segments.events[block.first]))
-                rows = slice(int(segments.starts[block.first]), int(segments.starts[block.last + 1]))
-                problem = replay.problem(segments, block)
-                scores[rows] = log_y[rows]
+            for block in blocks:
+                problem = replay.problem(block)
+                scores[problem.rows] = log_y[problem.rows]
                 if self._settings.use_bank_term:
-                    scores[rows] += replay.bank_term(problem)
-                problems.append((rows, problem))
-                replay.advance(int(segments.events[block.last]))
-            for (rows, problem), (cross, quadratic) in zip(problems, solve_all([p for _, p in problems]), strict=True):
-                scale = self._backend.asarray(problem.scale)[:, None]
-                scores[rows] += scale * problem.select_means(cross - 0.5 * quadratic)
+                    scores[problem.rows] += replay.bank_term(problem)
+                problems.append(problem)
+            assumed = SIZE_MARGIN * score_size
+            discriminants, score_size = self._solve(problems, scores.dtype, assumed)
+            if score_size > assumed and any(low < high for low, high in (block.interval for block in blocks)):
+                # The bound on the error of the interpolation assumed less.
+                more = [replay.with_another_ridge(*pair) for pair in zip(problems, blocks, strict=True)]
+                discriminants, _ = self._solve(more, scores.dtype, score_size)
+            for problem, part in zip(problems, discriminants, strict=True):
+                scores[problem.rows] += part
+            first = blocks[-1].last + 1
+        replay.advance(len(plan))
         self._sums.recompute(np.unique(plan.classes))
         if isinstance(precision, PrimalPrecision):
             precision.restart(replay.scatter, accumulated=precision.accumulated + replay.accumulated)
         else:
             self._precision = self._new_precision()
         self._mark_changed()
+        if scores.dtype == self._backend.xp.float32:
+            self._check_float32(scores, features, log_y)
+
+    def _solve(self, problems: list[BlockProblem], dtype: Any, expected_size: float) -> tuple[list[Array], float]:
+        """`solve_all`, in float64 if float32 products could change a probability by more than the tolerance."""
+        wide, d = self._backend.xp.float64, int(problems[0].x.shape[1])
+        if dtype != wide:
+            limit = 2 * FLOAT32_TOLERANCE  # a probability changes by at most half as much as the scores
+            # Not if the last blocks were far above the limit: these will be too.
+            if expected_size == math.inf or rounding_error(expected_size, d) <= 2 * limit:
+                discriminants, size = solve_all(problems, dtype)
+                if rounding_error(float(size), d) <= limit:
+                    return discriminants, float(size)
+            self.diagnostics.float64_fallbacks += 1
+        discriminants, size = solve_all(problems, wide)
+        return discriminants, float(size)
+
+    def _check_float32(self, scores: Array, features: Array, log_y: Array) -> None:
+        """Score the last row in float64 as well; if its probabilities differ too much, use float64 until a reset."""
+        exact = softmax(self._score(features[-1:], log_y[-1:]))
+        answer = softmax(self._backend.asarray(scores[-1:], self._backend.xp.float64))
+        error = float(self._backend.xp.max(self._backend.xp.abs(exact - answer)))
+        diagnostics = self.diagnostics
+        diagnostics.float32_checks += 1
+        diagnostics.largest_float32_error = max(diagnostics.largest_float32_error, error)
+        if not error <= FLOAT32_TOLERANCE:
+            self._float32_failed = True
+            diagnostics.float64_fallbacks += 1
 
 
 class AutoEngine(ReplayEngine):

@@ -4,44 +4,54 @@
 advances sums, bank and scatter from block to block and turns each block into a `BlockProblem`. `solve_all` solves
 several problems together, which suits a GPU.
 
-Within a block, the scatter at row i is S plus the first r_i of the block's changes U^T diag(s) U. At a ridge rho, with
-C = rho (S + rho I)^-1 and H = rho diag(1/s) + U C U^T = L D L^T without pivoting, the leading parts of L and D belong
-to the earlier states, so
+Within a block, the scatter at row i is S plus the first r_i of the block's changes U^T diag(s) U. At a ridge rho, let F
+be triangular with F^T F = (S + rho I)^-1, and H = diag(s) + (U F^T)(U F^T)^T = L D L^T without pivoting. The leading
+parts of L and D belong to the earlier states, so
 
-    C_i = C - Q_i^T D_i^-1 Q_i,   Q = L^-1 U C,   where Q_i are the first r_i rows of Q.
+    (S_i + rho I)^-1 = F^T (I - Q_i^T D_i^-1 Q_i) F,   Q = L^-1 U F^T,   where Q_i are the first r_i rows of Q.
 
-Each row of features has its own r_i and its own ridge between the nodes; they become a mask and weights in one product.
+Rows between two insertions form a segment with one r_i and one ridge, between the nodes; they become a mask and weights
+in one product. Means, changes and features are multiplied by F together. A quadratic term is then a sum of squares, so
+that float32 products do not cancel.
+
+Features and means are centred: with mu = m + nu and x = m + v, mu^T P x - mu^T P mu / 2 is nu^T P v - nu^T P nu / 2
+plus m^T P v + m^T P m / 2, which is the same for all classes and far larger than the differences between them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby
-from typing import NamedTuple
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from zeroshift.adapt.bank import InsertionPlan, KnowledgeBank
-from zeroshift.adapt.bank_term_bounds import Cones, add_excess, uncertain_pairs
+from zeroshift.adapt.bank_term_bounds import add_excess
 from zeroshift.adapt.engines.class_statistics import ClassSums
 from zeroshift.adapt.engines.insertion_schedule import InsertionSchedule, build_schedule
-from zeroshift.adapt.engines.precision_primal import MAX_LENGTHS, node_error, node_weights, nodes
+from zeroshift.adapt.engines.precision_primal import node_error, node_weights, nodes
 from zeroshift.adapt.statistics import AdaptSettings, bank_term
 from zeroshift.arrays import Array, Backend, to_numpy
-from zeroshift.linalg import ldl_inverse, positive_inverse
+from zeroshift.linalg import inverse_factor, ldl_inverse
 
 __all__ = [
+    "FLOAT32_SCORE_TOLERANCE",
     "GPU_RANK_LIMIT",
     "RANK_LIMIT",
+    "SCORE_TOLERANCE",
     "SMALLEST_RANK_LIMIT",
+    "Accuracy",
     "Block",
     "BlockProblem",
     "ReplayBlocks",
+    "SegmentStates",
     "Segments",
     "cut_blocks",
     "find_segments",
-    "group_blocks",
+    "rounding_error",
     "solve",
     "solve_all",
 ]
@@ -53,8 +63,29 @@ block saves. A GPU prefers fewer and larger blocks."""
 NODES_LIMIT = 6
 """Ridges at which one block is factorised, at most."""
 
-SCORE_TOLERANCE = 5e-7
-"""Bound on the error of a score caused by interpolating between ridges."""
+SCORE_TOLERANCE, FLOAT32_SCORE_TOLERANCE = 5e-7, 1e-5
+"""Bound on the error of a score caused by interpolating between ridges, with float64 and with float32 products."""
+
+FLOAT32_ROUNDOFF = 2.0**-24
+
+ROUNDING_GROWTH = 0.25
+"""The rounding error of a float32 product of d terms is taken as this times sqrt(d) times the unit roundoff, relative
+to the lengths of the two vectors: several times what products of features show."""
+
+CONE_ROUNDING = 1e-12
+"""Slack of the cone bound, relative to the weight of the class."""
+
+FLOAT32_SLACK = 1e-5
+"""The same for float32 products, and slack of cosines in float32: far above rounding."""
+
+DENSE_SHARE = 0.25
+"""From this share of uncertain pairs, the bank terms of all pairs are computed from the bank."""
+
+BANDS, SMALLEST_BAND = 4, 64
+"""A product with a triangular matrix is computed in this many bands of columns, none smaller than that."""
+
+COSINES = 1_000_000
+"""Cosines with bank entries computed together on a CPU: they should stay in the caches."""
 
 
 class Segments(NamedTuple):
@@ -77,112 +108,162 @@ class Block(NamedTuple):
 
     first: int
     last: int
+    interval: tuple[float, float]
+    """The smallest and the largest ridge."""
     ridges: np.ndarray
 
 
+class SegmentStates(NamedTuple):
+    """Per segment: bank size, trace of the scatter, and the number of changes of the scatter before it."""
+
+    sizes: np.ndarray
+    traces: np.ndarray
+    ranks: np.ndarray
+
+    @classmethod
+    def of(cls, schedule: InsertionSchedule, segments: Segments, size: int, trace: float) -> SegmentStates:
+        """`size`, `trace`: bank and scatter before the first insertion."""
+        after = ((size, schedule.sizes), (trace, schedule.traces), (0, schedule.row_ends))
+        return cls(*(np.append(first, values)[segments.events] for first, values in after))
+
+    @property
+    def ridges(self) -> np.ndarray:
+        return self.traces / np.maximum(self.sizes - 1, 1)
+
+
+class Accuracy(NamedTuple):
+    """What the interpolation between ridges must satisfy."""
+
+    tolerance: float
+    """Largest error of a score."""
+    lengths: float
+    """Bound on |nu| |v| + |nu|^2 / 2 for all centred means nu and features v."""
+    score_size: float = math.inf
+    """Bound on |nu^T P v| + nu^T P nu / 2, if known."""
+
+
 def cut_blocks(
-    schedule: InsertionSchedule,
-    segments: Segments,
-    size: int,
-    trace: float,
-    dimension: int,
-    classes: int,
-    rank_limit: int = RANK_LIMIT,
+    states: SegmentStates, first: int, count: int, accuracy: Accuracy, dimension: int, classes: int, rank_limit: int
 ) -> list[Block]:
-    """Greedy blocks with the least work per insertion. `size`, `trace`: bank and scatter before the first insertion."""
-    sizes, traces = np.append(size, schedule.sizes)[segments.events], np.append(trace, schedule.traces)[segments.events]
-    ranks = np.append(0, schedule.row_ends)[segments.events]
-    ridges = traces / np.maximum(sizes - 1, 1)
-    scales = dimension * sizes / traces
-    blocks, first, count = [], 0, len(segments.events)
-    while first < count:
-        last = min(count, int(np.searchsorted(ranks, ranks[first] + rank_limit, side="right")))
-        low = np.minimum.accumulate(ridges[first:last])
-        high = np.maximum.accumulate(ridges[first:last])
-        allowed = SCORE_TOLERANCE / (MAX_LENGTHS * np.maximum.accumulate(scales[first:last]))
+    """At most `count` blocks from segment `first`, with the same number of ridges and the least work per insertion."""
+    ridges = states.ridges
+    scales = dimension * states.sizes / states.traces
+    blocks: list[Block] = []
+    while first < len(ridges) and len(blocks) < count:
+        stop = int(np.searchsorted(states.ranks, states.ranks[first] + rank_limit, side="right"))
+        low = np.minimum.accumulate(ridges[first:stop])
+        high = np.maximum.accumulate(ridges[first:stop])
+        largest_scale = np.maximum.accumulate(scales[first:stop])
         best: tuple[float, int, int] | None = None
         for q in range(1, NODES_LIMIT + 1):
-            bounds = _node_errors(low, high, q)
-            length = int(np.searchsorted(bounds > allowed, True)) if (bounds > allowed).any() else len(bounds)
-            length = max(length, 1)
-            rank = int(ranks[first + length - 1] - ranks[first])
+            exceeds = _score_errors(low, high, q, largest_scale, accuracy) > accuracy.tolerance
+            length = max(int(exceeds.argmax()) if exceeds.any() else len(exceeds), 1)
+            rank = int(states.ranks[first + length - 1] - states.ranks[first])
             cost = q * _count_work(rank, dimension, classes) / (1 + length)
             if best is None or cost < best[0]:
                 best = (cost, q, length)
+            if length == len(exceeds):
+                break
         assert best is not None
         _, q, length = best
-        ends = (float(low[length - 1]), float(high[length - 1]))
-        blocks.append(Block(first, first + length - 1, nodes(*ends, q if ends[1] > ends[0] else 1)))
+        interval = (float(low[length - 1]), float(high[length - 1]))
+        block = Block(first, first + length - 1, interval, nodes(*interval, q if interval[1] > interval[0] else 1))
+        if blocks and len(block.ridges) != len(blocks[0].ridges):
+            break
+        blocks.append(block)
         first += length
     return blocks
 
 
-def _node_errors(low: np.ndarray, high: np.ndarray, q: int) -> np.ndarray:
-    """`node_error` for growing intervals, for which it increases."""
-    unit = node_error(1.0, 3.0, q)
-    errors: np.ndarray = unit * (((high - low) / 2) / low) ** q
+def _score_errors(low: np.ndarray, high: np.ndarray, q: int, scale: np.ndarray, accuracy: Accuracy) -> np.ndarray:
+    """Bounds on the error of a score by interpolation at q ridges, for growing intervals.
+
+    Two bounds on the error of C: as an operator (`node_error`), and relative to C. By the derivation there, the second
+    is the largest l / (l + rho)^q over all l > 0, times rho^(q - 1), instead of the largest l / (l + rho)^(q + 1).
+    """
+    half = (high - low) / 2 / low
+    errors: np.ndarray = node_error(1.0, 3.0, q) * half**q * scale * accuracy.lengths
+    if accuracy.score_size < math.inf:
+        largest = 1.0 if q == 1 else (1 / (q - 1)) / (1 + 1 / (q - 1)) ** q
+        errors = np.minimum(errors, 2 * (half / 2) ** q * largest * accuracy.score_size)
     return errors
 
 
 def _count_work(rank: int, d: int, classes: int) -> float:
-    """Multiplications at one ridge: inverse and quadratic terms once, plus the cost of every scatter change."""
+    """Multiplications at one ridge: factor and quadratic terms once, plus the cost of every scatter change."""
     return d**3 + classes * d**2 + rank * (d**2 + 2 * rank * d + d * classes + rank * rank / 3)
-
-
-def group_blocks(blocks: list[Block], per_group: int) -> Iterator[list[Block]]:
-    """Groups of at most `per_group` consecutive blocks with the same number of ridges."""
-    for _, same_ridges in groupby(blocks, key=lambda block: len(block.ridges)):
-        run = list(same_ridges)
-        for start in range(0, len(run), per_group):
-            yield run[start : start + per_group]
 
 
 @dataclass(frozen=True)
 class BlockProblem:
-    """One block: n rows of features and K + m means (K at the start of the block, then one per insertion)."""
+    """One block: n rows of features in s segments, and K + m means (K at the start, then one per insertion).
+
+    All arrays are float64.
+    """
 
     scatter: Array
     """(d, d): scatter at the start of the block."""
     ridges: np.ndarray
     """(q,): ridges at which to factorise."""
-    rows: Array
-    """(r, d): vectors u of the scatter's changes s u u^T."""
+    changes: Array
+    """(r, d): vectors u of the scatter's changes +- u u^T."""
     signs: np.ndarray
-    """(r,): the signs s."""
+    """(r,): their signs."""
     n_changes: np.ndarray
-    """(n,): how many of the scatter's changes precede each row."""
+    """(s,): how many of the scatter's changes precede each segment."""
     weights: np.ndarray
-    """(n, q): interpolation weights of the ridges."""
+    """(s, q): interpolation weights of the ridges, times ridge and scale: P is the weighted sum of (S + ridge I)^-1."""
+    segment: np.ndarray
+    """(n,): the segment of each row."""
+    rows: slice
+    """The rows among all rows that are replayed."""
+    centre: Array
+    """(d,): m, about which features and means are centred."""
     x: Array
+    """(n, d): features."""
     means: Array
-    scale: np.ndarray
-    """(n,): d N / tr S."""
+    """(K + m, d): means."""
     events: tuple[int, int]
     """Range of the block's insertions in the schedule."""
     n_insertions: np.ndarray
-    """(n,): how many of the block's insertions precede each row."""
-    changed_classes: Array
+    """(s,): how many of the block's insertions precede each segment."""
+    changed_classes: np.ndarray
     """(t,): classes with an insertion in the block."""
-    mean_index: Array
-    """(n, t): which of the K + m means each of these classes has at each row."""
+    mean_index: np.ndarray
+    """(s, t): which of the K + m means each of these classes has in each segment."""
 
-    def select_means(self, values: Array) -> Array:
-        """(n, K + m) to (n, K): for every class, the value of the mean it has at the row."""
+    def select_means(self, values: Array, segment: np.ndarray) -> Array:
+        """(n, K + m) to (n, K): for every class, the value of the mean it has in the segment of the row.
+
+        Overwrites `values` and returns a part of it.
+        """
         backend = Backend.of(values)
-        classes = values.shape[1] - (self.events[1] - self.events[0])
-        chosen = backend.copy(values[:, :classes])
         if len(self.changed_classes):
             rows = backend.xp.arange(values.shape[0], device=backend.device)
-            chosen[:, self.changed_classes] = values[rows[:, None], self.mean_index]
-        return chosen
+            index = backend.index(self.mean_index[segment])
+            values[:, backend.index(self.changed_classes)] = values[rows[:, None], index]
+        return values[:, : values.shape[1] - (self.events[1] - self.events[0])]
+
+    def discriminants(self, cross: Array, quadratic: Array) -> Array:
+        """mu^T P x - mu^T P mu / 2 (n, K) from the answers of `solve`; overwrites `cross`."""
+        segment = Backend.of(cross).index(self.segment)
+        constant = cross[:, 0] + quadratic[segment, 0]
+        answer = self.select_means(cross[:, 1:], self.segment)
+        answer -= self.select_means(quadratic[:, 1:], np.arange(len(self.weights)))[segment]
+        answer += constant[:, None]
+        return answer
 
 
 class ReplayBlocks:
-    """Advances bank, sums and scatter along the schedule of a plan, block by block."""
+    """Advances bank, sums and scatter along the schedule of a plan, block by block.
+
+    Everything is float64, except for bank terms, which are computed in `dtype`.
+    """
 
     def __init__(
         self,
         plan: InsertionPlan,
+        segments: Segments,
         features: Array,
         log_y: Array,
         confidences: np.ndarray,
@@ -191,19 +272,32 @@ class ReplayBlocks:
         scatter: Array,
         prototypes: Array,
         settings: AdaptSettings,
+        dtype: Any,
     ) -> None:
         self._plan = plan
+        self._segments = segments
         self._features = features
         self._confidences = confidences
         self._bank = bank
         self._sums = sums
         self._backend = Backend.of(prototypes)
+        self._dtype = dtype
         self.scatter = scatter
-        self._size = sums.size
-        self._trace = float(self._backend.xp.linalg.trace(scatter))
+        self._size, trace = sums.size, float(self._backend.xp.linalg.trace(scatter))
+        self._trace = trace
         sums.prepare_for(plan)
-        self.schedule = build_schedule(plan, features, log_y, bank, sums, self._trace, prototypes, settings)
+        self.schedule = build_schedule(plan, features, log_y, bank, sums, trace, prototypes, settings)
+        self._states = SegmentStates.of(self.schedule, segments, sums.size, trace)
         self._advanced_to = 0
+        self._centre = self._backend.xp.mean(features, axis=0)
+
+    def _narrow(self, values: Array) -> Array:
+        """The values in the precision of the products."""
+        return self._backend.asarray(values, self._dtype)
+
+    @property
+    def _is_float32(self) -> bool:
+        return self._dtype == self._backend.xp.float32
 
     @property
     def accumulated(self) -> float:
@@ -216,11 +310,27 @@ class ReplayBlocks:
         sizes, traces = np.append(self._size, self.schedule.sizes), np.append(self._trace, self.schedule.traces)
         return float((traces / np.maximum(sizes - 1, 1)).min())
 
-    def cut_blocks(self, segments: Segments) -> list[Block]:
-        """Divide the segments into blocks."""
+    def cut_blocks(self, first: int, count: int, score_size: float) -> list[Block]:
+        """At most `count` blocks from segment `first`; `score_size` as in `Accuracy`."""
         classes, d = self._sums.means.shape
         rank_limit = GPU_RANK_LIMIT if self._backend.on_gpu else min(RANK_LIMIT, max(SMALLEST_RANK_LIMIT, d))
-        return cut_blocks(self.schedule, segments, self._size, self._trace, d, classes, rank_limit)
+        tolerance = FLOAT32_SCORE_TOLERANCE if self._is_float32 else SCORE_TOLERANCE
+        accuracy = Accuracy(tolerance, self._lengths, score_size)
+        return cut_blocks(self._states, first, count, accuracy, d, classes, rank_limit)
+
+    @cached_property
+    def _lengths(self) -> float:
+        of_rows, of_means, of_new = (
+            self._largest_distance(rows) for rows in (self._features, self._sums.means, self.schedule.means)
+        )
+        longest = max(of_means, of_new)
+        return longest * of_rows + longest * longest / 2
+
+    def _largest_distance(self, rows: Array) -> float:
+        """The largest distance of a row from the centre."""
+        xp, centre = self._backend.xp, self._centre
+        squares = xp.sum(rows * rows, axis=1) - 2 * (rows @ centre) + centre @ centre
+        return float(np.sqrt(max(float(xp.max(squares)), 0.0)))
 
     def advance(self, event: int) -> None:
         """Apply all insertions up to number `event`."""
@@ -229,7 +339,7 @@ class ReplayBlocks:
         schedule, backend = self.schedule, self._backend
         start, self._advanced_to = self._advanced_to, event
         part = self._plan.part(start, event)
-        rows, signs = self._changes(start, event)
+        rows, signs = schedule.changes(start, event)
         self.scatter = self.scatter + (rows * backend.asarray(signs)[:, None]).T @ rows
         self._bank.insert(part, self._features, schedule.entered_weights[start:event], self._confidences[part.rows])
         # Of several insertions into a class, only the last one matters.
@@ -240,163 +350,279 @@ class ReplayBlocks:
         sums.means[k] = schedule.means[e]
         sums.cones.across[k], sums.cones.along[k] = schedule.cone_across[e], schedule.cone_along[e]
 
-    def _changes(self, start: int, event: int) -> tuple[Array, np.ndarray]:
-        """The changes of the scatter by insertions `start` to `event`."""
-        ends = np.append(0, self.schedule.row_ends)
-        return self.schedule.rows[ends[start] : ends[event]], self.schedule.signs[ends[start] : ends[event]]
-
-    def problem(self, segments: Segments, block: Block) -> BlockProblem:
-        """The problem for a block; call after advancing to its first segment."""
-        schedule = self.schedule
-        at = np.repeat(
-            segments.events[block.first : block.last + 1], np.diff(segments.starts[block.first : block.last + 2])
-        )
-        start, stop = int(segments.events[block.first]), int(segments.events[block.last])
-        sizes, traces = np.append(self._size, schedule.sizes)[at], np.append(self._trace, schedule.traces)[at]
-        ends = np.append(0, schedule.row_ends)
-        rows, signs = self._changes(start, stop)
-        changed_classes, mean_index = _changed_classes(
-            schedule.classes[start:stop], at - start, int(self._sums.means.shape[0])
-        )
-        d = int(self._features.shape[1])
+    def problem(self, block: Block) -> BlockProblem:
+        """The problem for a block; advances to its first segment."""
+        schedule, segments = self.schedule, self._segments
+        events = segments.events[block.first : block.last + 1]
+        starts = segments.starts[block.first : block.last + 2]
+        start, stop = int(events[0]), int(events[-1])
+        self.advance(start)
+        ranks = self._states.ranks[block.first : block.last + 1]
+        changes, signs = schedule.changes(start, stop)
+        classes = int(self._sums.means.shape[0])
+        changed_classes, mean_index = _changed_classes(schedule.classes[start:stop], events - start, classes)
+        rows = slice(int(starts[0]), int(starts[-1]))
         return BlockProblem(
             scatter=self.scatter,
             ridges=block.ridges,
-            rows=rows,
+            changes=changes,
             signs=signs,
-            n_changes=ends[at] - ends[start],
-            weights=node_weights(traces / (sizes - 1), block.ridges),
-            x=self._features[int(segments.starts[block.first]) : int(segments.starts[block.last + 1])],
+            n_changes=ranks - ranks[0],
+            weights=self._ridge_weights(block),
+            segment=np.repeat(np.arange(len(events)), np.diff(starts)),
+            rows=rows,
+            centre=self._centre,
+            x=self._features[rows],
             means=self._backend.xp.concat([self._sums.means, schedule.means[start:stop]]),
-            scale=d * sizes / traces,
             events=(start, stop),
-            n_insertions=at - start,
-            changed_classes=self._backend.index(changed_classes),
-            mean_index=self._backend.index(mean_index),
+            n_insertions=events - start,
+            changed_classes=changed_classes,
+            mean_index=mean_index,
         )
+
+    def _ridge_weights(self, block: Block) -> np.ndarray:
+        """(s, q): `BlockProblem.weights`."""
+        sizes, traces, _ = (values[block.first : block.last + 1] for values in self._states)
+        scale = int(self._features.shape[1]) * sizes / traces
+        return node_weights(traces / (sizes - 1), block.ridges) * block.ridges * scale[:, None]
+
+    def with_another_ridge(self, problem: BlockProblem, block: Block) -> BlockProblem:
+        """The problem with one ridge more, and so a far smaller error of interpolation."""
+        low, high = block.interval
+        ridges = nodes(low, max(high, low * (1 + 1e-6)), len(block.ridges) + 1)
+        return replace(problem, ridges=ridges, weights=self._ridge_weights(block._replace(ridges=ridges)))
 
     def bank_term(self, problem: BlockProblem) -> Array:
         """r_k (n, K) with the bank at each row."""
-        xp, schedule, sums = self._backend.xp, self.schedule, self._sums
+        backend, xp, schedule, sums = self._backend, self._backend.xp, self.schedule, self._sums
         own = slice(*problem.events)
-        x = problem.x
-        term = x @ xp.concat([sums.weighted_sums, schedule.weighted_sums[own]]).T
-        across = xp.concat([sums.cones.across, schedule.cone_across[own]])
-        along = xp.concat([sums.cones.along, schedule.cone_along[own]])
-        weights = xp.concat([sums.weights, schedule.weights[own]])
-        if sums.is_small:
-            return bank_term(x, self._bank.features, self._bank.weights) + self._bank_term_change(problem, x)
-        uncertain = problem.select_means(uncertain_pairs(term, x, sums.direction, Cones(across, along), weights))
-        term = problem.select_means(term)
-        if not self._backend.on_gpu:
-            self._refine_uncertain(uncertain, x)
+        x = self._narrow(self._features[problem.rows])
+        if sums.is_small or backend.on_gpu:
+            term = bank_term(x, self._narrow(self._bank.features), self._narrow(self._bank.weights))
+            return term + self._bank_term_change(problem, x)
+        term = x @ self._narrow(xp.concat([sums.weighted_sums, schedule.weighted_sums[own]])).T
+        term = problem.select_means(term, problem.segment)
+        uncertain = term < self._cone_limits(problem, x)
+        if not bool(xp.any(uncertain)):
+            return term
+        wide = self._features[problem.rows]
+        self._refine_uncertain(uncertain, wide, problem.events[1])
         if not bool(xp.any(uncertain)):
             return term
         # The excess is the bank term of -x: with the bank at the start of the block, plus the changes since.
         excess = self._bank_term_change(problem, -x)
-        add_excess(excess, x, self._bank.features, self._bank.weights, uncertain)
-        return xp.where(uncertain, term + excess, term)
+        if self._is_float32 and float(xp.mean(self._narrow(uncertain))) >= DENSE_SHARE:
+            self._add_excess(excess, x)
+        else:
+            add_excess(excess, wide, self._bank.features, self._bank.weights, uncertain)
+        excess *= uncertain
+        term += excess
+        return term
 
-    def _refine_uncertain(self, uncertain: Array, x: Array) -> None:
-        """Clear pairs in `uncertain` by bounds on single entries: those held now, and all that enter in this replay."""
+    def _cone_limits(self, problem: BlockProblem, x: Array) -> Array:
+        """(n, K): the product of a row with sum p x of a class is its bank term if it is at least this (see `Cones`).
+
+        The cone of a class is as wide as its widest in the block."""
+        xp, sums, schedule = self._backend.xp, self._sums, self.schedule
+        across, along, weights = (np.array(to_numpy(v)) for v in (*sums.cones, sums.weights))
+        own = slice(*problem.events)
+        for held, new in ((across, schedule.cone_across), (along, schedule.cone_along), (weights, schedule.weights)):
+            np.maximum.at(held, schedule.classes[own], to_numpy(new[own]))
+        weights *= FLOAT32_SLACK if self._is_float32 else CONE_ROUNDING
+        x_along = x @ self._narrow(sums.direction)
+        x_across = xp.sqrt(xp.clip(xp.sum(x * x, axis=1) - x_along * x_along, min=0.0))
+        limits = xp.stack([x_across, x_along, xp.ones_like(x_along)], axis=1) @ self._narrow(
+            self._backend.asarray(np.stack([across, along, weights]))
+        )
+        # The bound holds for a row whose part along the shared direction is not negative.
+        limits[x_along < 0] = xp.inf
+        return limits
+
+    def _refine_uncertain(self, uncertain: Array, x: Array, stop: int) -> None:
+        """Clear pairs in `uncertain` by bounds on single entries: those held at the start of this replay, and those
+        that entered since, up to insertion `stop`."""
         held = self._backend.copy(uncertain)
         self._sums.refine_uncertain(held, x)
-        new = to_numpy(self._sums.uncertain_insertions(x, self.schedule.entered))
-        for e in np.flatnonzero(new.any(axis=0)).tolist():
-            held[:, int(self.schedule.classes[e])] |= self._backend.index(new[:, e])
+        classes = self.schedule.classes[:stop]
+        events = np.flatnonzero(np.any(to_numpy(uncertain), axis=0)[classes])
+        if len(events):
+            events = events[np.argsort(classes[events], kind="stable")]
+            new = to_numpy(self._sums.uncertain_insertions(x, self.schedule.entered[self._backend.index(events)]))
+            present, starts = np.unique(classes[events], return_index=True)
+            held[:, self._backend.index(present)] |= self._backend.index(np.logical_or.reduceat(new, starts, axis=1))
         uncertain &= held
+
+    def _add_excess(self, excess: Array, x: Array) -> None:
+        """Add sum_j max(0, -x.x_j) p_j of all pairs, a group of classes at a time."""
+        xp = self._backend.xp
+        classes, slots, d = self._bank.features.shape
+        group = max(1, COSINES // (x.shape[0] * slots))
+        for start in range(0, classes, group):
+            part = slice(start, start + group)
+            entries = self._narrow(xp.permute_dims(self._bank.features[part], (1, 0, 2)))
+            cosines = x @ xp.reshape(entries, (-1, d)).T
+            cosines = xp.clip(cosines, max=0.0, out=cosines)
+            cosines *= self._narrow(xp.reshape(self._bank.weights[part].T, (-1,)))
+            excess[:, part] -= xp.sum(xp.reshape(cosines, (x.shape[0], slots, -1)), axis=1)
 
     def _bank_term_change(self, problem: BlockProblem, x: Array) -> Array:
         """What the block's insertions before each row add to the bank terms of `x`."""
         backend, xp, schedule = self._backend, self._backend.xp, self.schedule
         own = slice(*problem.events)
-        gained = xp.clip(x @ schedule.entered[own].T, min=0.0) * schedule.entered_weights[own]
-        lost = xp.clip(x @ schedule.replaced[own].T, min=0.0) * schedule.replaced_weights[own]
-        applied = np.arange(own.stop - own.start) < problem.n_insertions[:, None]
+        narrow = self._narrow
+        change = xp.clip(x @ narrow(schedule.entered[own]).T, min=0.0) * narrow(schedule.entered_weights[own])
+        change -= xp.clip(x @ narrow(schedule.replaced[own]).T, min=0.0) * narrow(schedule.replaced_weights[own])
+        applied = np.arange(own.stop - own.start) < problem.n_insertions[problem.segment][:, None]
         classes = np.zeros((own.stop - own.start, int(self._sums.means.shape[0])))
         classes[np.arange(len(classes)), schedule.classes[own]] = 1.0
-        return ((gained - lost) * backend.asarray(applied.astype(np.float64))) @ backend.asarray(classes)
+        change *= backend.index(applied)
+        return change @ narrow(backend.asarray(classes))
 
 
 def _changed_classes(classes: np.ndarray, n_insertions: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The classes with insertions, and which of the count + m means each of them has at each row."""
+    """The classes with insertions, and which of the count + m means each of them has in each segment."""
     changed_classes, column = np.unique(classes, return_inverse=True)
     mean_index = np.broadcast_to(changed_classes, (len(n_insertions), len(changed_classes))).copy()
-    for e, place in enumerate(column.tolist()):
-        # Rows are in order, so the rows after insertion e are the last ones.
-        mean_index[np.searchsorted(n_insertions, e + 1) :, place] = count + e
+    # Segments are in order, so those after insertion e are the last ones.
+    firsts = np.searchsorted(n_insertions, np.arange(1, len(classes) + 1))
+    for e, (place, first) in enumerate(zip(column.tolist(), firsts.tolist(), strict=True)):
+        mean_index[first:, place] = count + e
     return changed_classes, mean_index
 
 
-def solve_all(problems: Sequence[BlockProblem]) -> list[tuple[Array, Array]]:
-    """`solve` for several blocks with the same number of ridges, padded with zeros to the same size."""
-    backend = Backend.of(problems[0].scatter)
-    bring, stack = backend.asarray, backend.xp.stack
-    n, r = max(len(p.n_changes) for p in problems), max(len(p.signs) for p in problems)
-    k = max(p.means.shape[0] for p in problems)
-    n_changes = backend.index(np.stack([np.pad(p.n_changes, (0, n - len(p.n_changes))) for p in problems]))
-    cross, quadratic = solve(
-        stack([p.scatter for p in problems]),
-        bring(np.stack([p.ridges for p in problems])),
-        stack([_padded(p.rows, r) for p in problems]),
-        bring(np.stack([np.pad(p.signs, (0, r - len(p.signs)), constant_values=1.0) for p in problems])),
-        bring(np.stack([np.pad(p.weights, ((0, n - len(p.weights)), (0, 0))) for p in problems])),
-        backend.xp.astype(backend.xp.arange(r, device=backend.device) < n_changes[:, :, None], backend.xp.float64),
-        stack([_padded(p.x, n) for p in problems]),
-        stack([_padded(p.means, k) for p in problems]),
+def solve_all(problems: Sequence[BlockProblem], dtype: Any) -> tuple[list[Array], Array]:
+    """mu_k^T P x - mu_k^T P mu_k / 2 (n, K) for the rows of every problem, and the size of the scores (see `solve`).
+
+    Products are of type `dtype`. Several blocks with the same number of ridges are solved together, padded with zeros
+    to the same size.
+    """
+    if len(problems) == 1:
+        problem = problems[0]
+        cross, quadratic, size = solve(*_solve_arguments(problem, len(problem.signs), dtype))
+        return [problem.discriminants(cross, quadratic)], size
+    xp = Backend.of(problems[0].scatter).xp
+    rank = max(len(problem.signs) for problem in problems)
+    columns = zip(*(_solve_arguments(problem, rank, dtype) for problem in problems), strict=True)
+    cross, quadratic, size = solve(*(xp.stack(_padded(column)) for column in columns))
+    answers = []
+    for i, problem in enumerate(problems):
+        n, segments, means = len(problem.segment), len(problem.weights), 1 + problem.means.shape[0]
+        answers.append(problem.discriminants(cross[i, :n, :means], quadratic[i, :segments, :means]))
+    return answers, size
+
+
+def _solve_arguments(problem: BlockProblem, rank: int, dtype: Any) -> tuple[Array, ...]:
+    """The arguments of `solve` for one block, with `rank` changes: those that are added are zero."""
+    backend = Backend.of(problem.scatter)
+    signs = np.pad(problem.signs, (0, rank - len(problem.signs)), constant_values=1.0)
+    mask = np.arange(rank) < problem.n_changes[:, None]
+    classes, d = problem.means.shape
+    means = backend.xp.empty((1 + classes, d), dtype=dtype, device=backend.device)
+    means[0], means[1:] = problem.centre, problem.means - problem.centre
+    return (
+        problem.scatter,
+        backend.asarray(problem.ridges),
+        backend.asarray(problem.changes, dtype),
+        backend.asarray(signs),
+        backend.asarray(problem.weights, dtype),
+        backend.asarray(mask.astype(np.float32), dtype),
+        backend.index(problem.segment),
+        backend.asarray(problem.x - problem.centre, dtype),
+        means,
     )
+
+
+def _padded(arrays: Sequence[Array]) -> list[Array]:
+    """The arrays with zeros after their rows, so that all have the same number."""
+    backend = Backend.of(arrays[0])
+    count = max(array.shape[0] for array in arrays)
     return [
-        (cross[i, : len(p.n_changes), : p.means.shape[0]], quadratic[i, : len(p.n_changes), : p.means.shape[0]])
-        for i, p in enumerate(problems)
+        array
+        if array.shape[0] == count
+        else backend.xp.concat([array, backend.zeros((count - array.shape[0], *array.shape[1:]), array.dtype)])
+        for array in arrays
     ]
-
-
-def _padded(rows: Array, count: int) -> Array:
-    if rows.shape[0] == count:
-        return rows
-    backend = Backend.of(rows)
-    return backend.xp.concat([rows, backend.zeros((count - rows.shape[0], rows.shape[1]))])
 
 
 def solve(
     scatter: Array,
     ridges: Array,
-    rows: Array,
+    changes: Array,
     signs: Array,
     weights: Array,
     mask: Array,
+    segment: Array,
     x: Array,
     means: Array,
-) -> tuple[Array, Array]:
-    """mu^T C_i x_i and mu^T C_i mu, both (..., n, K').
+) -> tuple[Array, Array, Array]:
+    """mu^T P x (..., n, K') of every row, mu^T P mu / 2 (..., s, K') of every segment, and the size of the scores.
 
-    scatter (..., d, d); ridges (..., q); rows (..., r, d), signs (..., r); weights of the ridges (..., n, q); mask
-    (..., n, r) of 0 and 1; x (..., n, d); means (..., K', d).
+    scatter (..., d, d) and ridges (..., q) are float64. changes (..., r, d), signs (..., r); weights of the ridges
+    (..., s, q); mask (..., s, r) of 0 and 1; segment (..., n) of each row; x (..., n, d); means (..., K', d), of which
+    the first is the centre. The products have the type of `x`, factorisations are float64. The size of the scores is a
+    bound on |nu^T P v| + nu^T P nu / 2 for all centred means nu and rows v, by the lengths of the vectors multiplied.
     """
     backend = Backend.of(scatter)
     xp = backend.xp
-    transpose = xp.matrix_transpose
-    d, r, n, q = scatter.shape[-1], rows.shape[-2], x.shape[-2], ridges.shape[-1]
-    lead = tuple(scatter.shape[:-2])
-    identity = xp.eye(d, dtype=xp.float64, device=backend.device)
-    ridge = ridges[..., None, None]
-    contraction = ridge * positive_inverse(scatter[..., None, :, :] + ridge * identity)
-    # First the terms without changes, at every node: (..., q, *, *).
-    contracted_means = xp.matmul(means[..., None, :, :], contraction)
-    quadratic = xp.matmul(weights, xp.sum(contracted_means * means[..., None, :, :], axis=-1))
-    contracted_x = xp.matmul(x[..., None, :, :], contraction)
-    solved = xp.sum(transpose(weights)[..., None] * contracted_x, axis=-3)
-    if r == 0:
-        return xp.matmul(solved, transpose(means)), quadratic
-    contracted_rows = xp.matmul(rows[..., None, :, :], contraction)
-    diagonal = xp.eye(r, dtype=xp.float64, device=backend.device) * (ridge / signs[..., None, None, :])
-    inverse, pivots = ldl_inverse(xp.matmul(contracted_rows, transpose(rows)[..., None, :, :]) + diagonal)
-    reduced = xp.reshape(xp.matmul(inverse, contracted_rows), (*lead, q * r, d))
-    # Then the changes, for all nodes in one product: node weights, mask and pivots form one (n, q r) matrix.
-    share = weights[..., :, :, None] * mask[..., :, None, :] / pivots[..., None, :, :]
-    share = xp.reshape(share, (*lead, n, q * r))
-    along_means = xp.matmul(reduced, transpose(means))
-    solved = solved - xp.matmul(share * transpose(xp.matmul(reduced, transpose(x))), reduced)
-    along_means *= along_means
-    quadratic = quadratic - xp.matmul(share, along_means)
-    return xp.matmul(solved, transpose(means)), quadratic
+    transpose, matmul, wide = xp.matrix_transpose, xp.matmul, xp.float64
+    dtype = x.dtype
+    d, r, q = scatter.shape[-1], changes.shape[-2], ridges.shape[-1]
+    identity = xp.eye(d, dtype=wide, device=backend.device)
+    rows = xp.concat([changes, means, x], axis=-2)
+    first_x = r + means.shape[-2]
+    quadratic: Any = 0.0
+    solved, whitened_means, largest = [], [], []
+    for j in range(q):
+        factor = inverse_factor(scatter + ridges[..., j, None, None] * identity)
+        whitened = _times_triangular(rows, xp.astype(factor, dtype, copy=False))
+        u, mu, v = whitened[..., :r, :], whitened[..., r:first_x, :], whitened[..., first_x:, :]
+        weight = weights[..., j]
+        base = xp.sum(mu * mu, axis=-1)
+        largest.append(xp.stack([xp.max(base[..., 1:]), xp.max(xp.sum(v * v, axis=-1))]))
+        quadratic = quadratic + 0.5 * weight[..., :, None] * base[..., None, :]
+        by_row = _rows_of(weight, segment)[..., None]
+        if r == 0:
+            solved.append(by_row * v)
+        else:
+            gram = xp.astype(matmul(u, transpose(u)), wide, copy=False)
+            inverse, pivots = ldl_inverse(gram + xp.eye(r, dtype=wide, device=backend.device) * signs[..., None, :])
+            reduced = matmul(xp.astype(inverse, dtype, copy=False), u)
+            along = matmul(reduced, transpose(whitened[..., r:, :]))
+            share = mask * (weight[..., :, None] / xp.astype(pivots, dtype, copy=False)[..., None, :])
+            along_x = transpose(along[..., means.shape[-2] :])
+            solved.append(by_row * v - matmul(_rows_of(share, segment) * along_x, reduced))
+            squares = along[..., : means.shape[-2]]
+            squares *= squares
+            share *= 0.5
+            quadratic -= matmul(share, squares)
+        whitened_means.append(mu)
+    cross = matmul(xp.concat(solved, axis=-1), transpose(xp.concat(whitened_means, axis=-1)))
+    mean_square, row_square = (xp.max(part) for part in xp.unstack(xp.stack(largest), axis=-1))
+    scale = xp.max(xp.sum(xp.abs(weights), axis=-1))
+    return cross, quadratic, scale * (xp.sqrt(mean_square * row_square) + 0.5 * mean_square)
+
+
+def _times_triangular(rows: Array, factor: Array) -> Array:
+    """rows @ factor^T for a lower triangular matrix, without most of its zeros."""
+    backend = Backend.of(rows)
+    xp = backend.xp
+    d = factor.shape[-1]
+    band = d if backend.on_gpu else max(-(-d // BANDS), SMALLEST_BAND)
+    product = xp.empty(rows.shape, dtype=rows.dtype, device=backend.device)
+    for start in range(0, d, band):
+        stop = min(start + band, d)
+        product[..., start:stop] = xp.matmul(rows[..., :stop], xp.matrix_transpose(factor[..., start:stop, :stop]))
+    return product
+
+
+def _rows_of(values: Array, segment: Array) -> Array:
+    """(..., s) or (..., s, c) by segment to the same by row."""
+    if segment.ndim == 1:
+        return values[segment]
+    xp = Backend.of(values).xp
+    return values[xp.arange(segment.shape[0], device=Backend.of(values).device)[:, None], segment]
+
+
+def rounding_error(size: float, dimension: int) -> float:
+    """Estimate of the rounding error of scores of this size with float32 products of vectors of this dimension."""
+    return ROUNDING_GROWTH * float(np.sqrt(dimension)) * FLOAT32_ROUNDOFF * size
