@@ -5,6 +5,7 @@ OGA share, fast inverses of positive definite matrices, and L D L^T without pivo
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -51,8 +52,10 @@ LEAF, GPU_LEAF = 16, 64
 """Up to this many rows L D L^T is computed column by column; above, recursively by halves, with matrix products."""
 
 
-def ridge_precision(scatter: Array, trace: float) -> Array:
+def ridge_precision(scatter: Array, trace: float, invert: Callable[[Array], Array] | None = None) -> Array:
     """d (S + trace I)^-1 of a scatter matrix S (d, d); `trace` is that of the covariance, and must be positive.
+
+    `invert` replaces the library's general inverse, as by `invert_positive`.
 
     >>> import numpy as np
     >>> ridge_precision(np.diag([3.0, 1.0]), 1.0)
@@ -61,7 +64,8 @@ def ridge_precision(scatter: Array, trace: float) -> Array:
     """
     xp = namespace(scatter)
     d = scatter.shape[-1]
-    return d * xp.linalg.inv(scatter + trace * xp.eye(d, dtype=scatter.dtype, device=Backend.of(scatter).device))
+    ridge = scatter + trace * xp.eye(d, dtype=scatter.dtype, device=Backend.of(scatter).device)
+    return d * (xp.linalg.inv if invert is None else invert)(ridge)
 
 
 def residual_precision(residuals: Array) -> Array:

@@ -18,8 +18,9 @@ from engine_comparison import (
 )
 from streams import ADVERSARIAL, STREAMS
 from zeroshift import OnlineADAPT
-from zeroshift.adapt.engines import ENGINES, make_engine, reason_for_direct
+from zeroshift.adapt.engines import ENGINES, direct, make_engine, reason_for_direct
 from zeroshift.adapt.engines.base import DRIFT_TOLERANCE
+from zeroshift.adapt.engines.direct import RecomputingEngine
 from zeroshift.adapt.engines.precision_primal import CHECK_EVERY, PrimalPrecision
 from zeroshift.testing import make_problem
 
@@ -181,12 +182,38 @@ class TestSettings:
         np.testing.assert_allclose(answer, expected, rtol=0, atol=2 * scale * np.finfo(answer.dtype).eps)
         np.testing.assert_array_equal(answer.argmax(axis=1), expected.argmax(axis=1))
 
-    def test_auto_uses_direct_for_settings_that_need_it(self):
-        for parameters in ({"bank_size": 0}, {"iterations": 2}, {"covariance": "per_class"}):
-            method = OnlineADAPT(np.eye(3, 8), **parameters)
-            assert type(method._engine) is ENGINES["direct"]
-            assert reason_for_direct(method.bank_size, method.iterations, method.covariance)
+    @pytest.mark.parametrize(
+        "parameters",
+        [
+            {"bank_size": 0},
+            {"bank_size": 0, "update_mean": False, "use_bank_term": False},
+            {"iterations": 20},
+            {"iterations": 3, "beta": 2.0, "covariance": "per_class"},
+            {"covariance": "per_class"},
+            {"covariance": "per_class", "bank_size": 2, "prune": (20, 0.4)},
+        ],
+        ids=str,
+    )
+    def test_auto_computes_as_direct_where_only_that_can(self, parameters):
+        stream = get_stream("small")
+        expected, reference = run_direct("small", 130, **parameters)
+        method = make_method(stream, "auto", **parameters)
+        parts = np.split(stream.features[:130], [1, 40])
+        assert_same_scores(np.concatenate([method.adapt_scores(part) for part in parts]), expected)
+        assert_same_statistics(method, reference)
+        assert type(method._engine) is RecomputingEngine
+        assert reason_for_direct(method.bank_size, method.iterations, method.covariance)
         assert reason_for_direct(16, 1, "shared") is None
+
+    def test_covariances_of_unchanged_classes_are_not_inverted_again(self, monkeypatch):
+        stream, inverted = get_stream("small"), []
+        inner = direct.bounded_precision
+        monkeypatch.setattr(direct, "bounded_precision", lambda *given: inverted.append(given) or inner(*given))
+        method = make_method(stream, "auto", covariance="per_class")
+        method.adapt(stream.features[:60])
+        banks_changed = int(method._evidence.counts.sum())  # at least: an entry can also replace another
+        n_classes = len(stream.prototypes)
+        assert banks_changed <= len(inverted) <= 60 + n_classes
 
     def test_make_engine_returns_the_named_engine(self):
         method = OnlineADAPT(np.eye(3, 8))

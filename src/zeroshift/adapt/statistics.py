@@ -6,7 +6,7 @@ float64; the paper's equation numbers are given.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -86,14 +86,16 @@ def ridge_precision(scatter: Array, count: float) -> Array:
     return bounded_precision(scatter, count)[0]
 
 
-def bounded_precision(scatter: Array, count: float) -> tuple[Array, bool]:
-    """`ridge_precision`, and whether `SMALLEST_TRACE` took effect."""
+def bounded_precision(
+    scatter: Array, count: float, invert: Callable[[Array], Array] | None = None
+) -> tuple[Array, bool]:
+    """`ridge_precision`, and whether `SMALLEST_TRACE` took effect; `invert` as in `linalg.ridge_precision`."""
     xp = namespace(scatter)
     covariance = scatter / max(count, 1)
     trace = float(xp.linalg.trace(covariance))
     if trace <= ZERO_TRACE:
         return xp.eye(scatter.shape[-1], dtype=scatter.dtype, device=Backend.of(scatter).device), False
-    precision = ridge.ridge_precision((count - 1) * covariance, max(trace, SMALLEST_TRACE))
+    precision = ridge.ridge_precision((count - 1) * covariance, max(trace, SMALLEST_TRACE), invert)
     return precision, trace < SMALLEST_TRACE
 
 
@@ -173,7 +175,17 @@ class Gaussians:
         return cls(means, precision, *linear_head(means, precision), bounded)
 
 
-def estimate(evidence: Evidence, sums: tuple[Array, Array], prototypes: Array, settings: AdaptSettings) -> Gaussians:
+Precision = Callable[[int, Array, float], tuple[Array, bool]]
+"""`bounded_precision` of the covariance with this number (that of the class, or 0 if the classes share one)."""
+
+
+def estimate(
+    evidence: Evidence,
+    sums: tuple[Array, Array],
+    prototypes: Array,
+    settings: AdaptSettings,
+    precision_of: Precision = lambda number, scatter, count: bounded_precision(scatter, count),
+) -> Gaussians:
     """Means from the weighted `sums` (Eq. 9, 12), covariance about them (Eq. 10), as `settings` says."""
     xp = namespace(prototypes)
     means = class_means(*sums, prototypes, settings.alpha, settings.beta) if settings.update_mean else prototypes
@@ -184,11 +196,11 @@ def estimate(evidence: Evidence, sums: tuple[Array, Array], prototypes: Array, s
         precision = xp.broadcast_to(identity, (classes, d, d)) if settings.per_class else identity
     elif settings.per_class:
         scatters = evidence.scatter(means, per_class=True)
-        of_classes = [bounded_precision(scatters[k], int(n)) for k, n in enumerate(evidence.counts)]
+        of_classes = [precision_of(k, scatters[k], int(n)) for k, n in enumerate(evidence.counts)]
         precision = xp.stack([one for one, _ in of_classes])
         bounded = any(is_bounded for _, is_bounded in of_classes)
     else:
-        precision, bounded = bounded_precision(evidence.scatter(means), evidence.size)
+        precision, bounded = precision_of(0, evidence.scatter(means), evidence.size)
     return Gaussians.of(means, precision, bounded=bounded)
 
 

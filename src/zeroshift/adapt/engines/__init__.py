@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.engines.base import EngineDiagnostics
-from zeroshift.adapt.engines.direct import DirectEngine
+from zeroshift.adapt.engines.direct import DirectEngine, RecomputingEngine
 from zeroshift.adapt.engines.replay import AutoEngine, ReplayEngine
 from zeroshift.adapt.engines.streaming import StreamingEngine
 from zeroshift.adapt.statistics import AdaptSettings, Evidence
@@ -40,8 +40,10 @@ def make_engine(
 ) -> Engine:
     """The engine with this name. `auto` alternates between streaming and replay, or is `direct` if only that can."""
     supported = isinstance(evidence, KnowledgeBank) and iterations == 1 and not settings.per_class
-    if name == "direct" or (name == "auto" and not supported):
+    if name == "direct":
         return DirectEngine(prototypes, logit_scale, iterations, settings, evidence)
+    if name == "auto" and not supported:
+        return RecomputingEngine(prototypes, logit_scale, iterations, settings, evidence)
     assert isinstance(evidence, KnowledgeBank)
     engine = {"auto": AutoEngine, "streaming": StreamingEngine, "replay": ReplayEngine}[name]
     return engine(prototypes, logit_scale, settings, evidence)

@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from zeroshift.adapt.engines.base import EngineBase, EngineDiagnostics
-from zeroshift.adapt.statistics import AdaptSettings, Evidence, estimate, score
-from zeroshift.arrays import Array, namespace
+from zeroshift.adapt.statistics import AdaptSettings, Evidence, Gaussians, bounded_precision, estimate, score
+from zeroshift.arrays import Array, Backend, namespace
+from zeroshift.linalg import invert_positive
 from zeroshift.zero_shot import log_posterior, softmax
 
-__all__ = ["CONVERGED", "DirectEngine"]
+__all__ = ["CONVERGED", "DirectEngine", "RecomputingEngine"]
 
 CONVERGED = 1e-6
 """Iterations stop when no probability changes by this much."""
@@ -35,8 +36,11 @@ class DirectEngine(EngineBase):
 
     def refresh(self) -> None:
         """Recompute the Gaussians from the evidence."""
-        self.gaussians = estimate(self._evidence, self._evidence.sums(), self._prototypes, self._settings)
+        self.gaussians = self._estimate(self._evidence.sums())
         self.diagnostics.bounded_precisions += self.gaussians.bounded
+
+    def _estimate(self, sums: tuple[Array, Array]) -> Gaussians:
+        return estimate(self._evidence, sums, self._prototypes, self._settings)
 
     def finish(self) -> None:
         """Nothing to do: no work is deferred."""
@@ -76,9 +80,31 @@ class DirectEngine(EngineBase):
         include_empty = self._settings.beta is not None
         for _ in range(self._iterations - 1):
             sums = self._evidence.sums_with(features, z, include_empty=include_empty)
-            gaussians = estimate(self._evidence, sums, self._prototypes, self._settings)
+            gaussians = self._estimate(sums)
             scores = score(features, log_y, gaussians, self._evidence, self._settings)
             previous, z = z, softmax(scores)
             if float(xp.max(xp.abs(z - previous))) < CONVERGED:
                 break
         return scores
+
+
+class RecomputingEngine(DirectEngine):
+    """What `auto` uses for settings that only `direct` supports: the same, with a faster inverse of a positive definite
+    matrix, and without inverting the covariance of a class again that has not changed."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self._known: dict[int, tuple[Array, float, tuple[Array, bool]]] = {}
+        super().__init__(*arguments)
+
+    def _estimate(self, sums: tuple[Array, Array]) -> Gaussians:
+        return estimate(self._evidence, sums, self._prototypes, self._settings, self._precision)
+
+    def _precision(self, number: int, scatter: Array, count: float) -> tuple[Array, bool]:
+        if not self._settings.per_class:  # it has changed, or there would be nothing to estimate
+            return bounded_precision(scatter, count, invert_positive)
+        known = self._known.get(number)
+        if known is None or known[1] != count or not bool(namespace(scatter).all(known[0] == scatter)):
+            precision = bounded_precision(scatter, count, invert_positive)
+            # A copy: a part of an array would keep the whole of it in memory.
+            known = self._known[number] = (Backend.of(scatter).copy(scatter), count, precision)
+        return known[2]
