@@ -410,9 +410,18 @@ class Rows:
     def __len__(self) -> int:
         return int(self._features.shape[0])
 
+    @property
+    def dtype(self) -> Any:
+        """The precision of the blocks."""
+        return self._dtype
+
+    def astype(self, dtype: Any) -> Rows:
+        """The same rows in another precision."""
+        return Rows(self._features, self._backend, dtype)
+
     def wide(self) -> Rows:
         """The same rows in float64."""
-        return Rows(self._features, self._backend, self._backend.xp.float64)
+        return self.astype(self._backend.xp.float64)
 
     def __getitem__(self, rows: slice) -> Array:
         return self._backend.asarray(self._features[rows], self._dtype)

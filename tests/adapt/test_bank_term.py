@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.bank_term_bounds import (
     COORDINATES,
     CosineBounds,
@@ -16,6 +17,8 @@ from zeroshift.adapt.bank_term_bounds import (
     uncertain_pairs,
 )
 from zeroshift.adapt.statistics import bank_sums, bank_term
+from zeroshift.adapt.transductive_float32 import NarrowBounds
+from zeroshift.arrays import Backend
 
 ROUNDING = 1e-13
 
@@ -113,3 +116,18 @@ def test_features_in_a_cone_leave_nothing_uncertain():
     assert (x @ bank.T).min() > 0.02, "no cosine is negative"
     assert not (x @ bounds.centre >= np.linalg.norm(x, axis=1) * bounds.limit).all(), "the cone alone is enough"
     assert list(bounds.uncertain_rows(x, 64)) == []
+
+
+@given(banks())
+@settings(max_examples=300, deadline=None)
+def test_float32_bounds_never_miss_a_negative_cosine(given_bank):
+    x, features, weights, _ = given_bank
+    if not (weights > 0).any():
+        return
+    classes, slots, d = features.shape
+    bank = KnowledgeBank(Backend.of(features), classes, d, slots)
+    bank.features, bank.weights = features, weights
+    term = (x @ bank_sums(features, weights)[0].T).astype(np.float32)
+    spare = (np.zeros_like(term), np.zeros_like(term))
+    NarrowBounds.of(bank).add_excess(term, x.astype(np.float32), spare, complete=True)
+    np.testing.assert_allclose(term, bank_term(x, features, weights), rtol=0, atol=1e-5)

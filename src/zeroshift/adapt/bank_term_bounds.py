@@ -36,6 +36,7 @@ __all__ = [
     "Cones",
     "CosineBounds",
     "add_excess",
+    "bank_cone",
     "bounding_coordinates",
     "coordinates",
     "fit_cones",
@@ -125,7 +126,7 @@ class CosineBounds:
         classes, slots, d = features.shape
         flat = xp.reshape(xp.permute_dims(features, (1, 0, 2)), (slots * classes, d))
         used = xp.reshape(weights.T, (-1,)) > 0
-        centre, limit = _cone(flat, used)
+        centre, limit = bank_cone(flat, used)
         flat = xp.where(used[:, None], flat, centre)
         basis = subspace(flat, centre, COORDINATES)
         entries = xp.astype(coordinates(flat, basis), xp.float32)
@@ -162,7 +163,7 @@ class CosineBounds:
                 yield rows[block][part], uncertain[part]
 
 
-def _cone(flat: Array, used: Array) -> tuple[Array, Array]:
+def bank_cone(flat: Array, used: Array) -> tuple[Array, Array]:
     """Centre of the used entries, and the sine of the largest angle to it."""
     xp = namespace(flat)
     total = xp.astype(used, flat.dtype) @ flat

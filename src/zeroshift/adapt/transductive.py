@@ -2,24 +2,29 @@
 
 The first pass (`collect_statistics`) sums the soft posteriors and selects the most confident samples per class
 (`MostConfident`). The second scores every row with one linear classifier (`Fusion`). `rows_per_chunk` selects chunks
-that fit the memory budget.
+that fit the memory budget. `transductive_float32` has both passes with products in float32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, NamedTuple, cast
+
+import numpy as np
 
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.bank_term_bounds import CosineBounds, add_excess
 from zeroshift.adapt.base import ADAPT
 from zeroshift.adapt.engines.direct import CONVERGED
-from zeroshift.adapt.statistics import AdaptSettings, Evidence, Gaussians, estimate
+from zeroshift.adapt.statistics import AdaptSettings, Evidence, Gaussians, bank_term, estimate
+from zeroshift.adapt.transductive_float32 import LARGEST_SCORE_ERROR, Candidates, FirstPass, NarrowFusion
 from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
 from zeroshift.parameters import Number, Optional, parameter, state
+from zeroshift.precision import FLOAT32_TOLERANCE, ProductDiagnostics, precision_parameter
 from zeroshift.state_checks import check_range
-from zeroshift.zero_shot import TIE, log_posterior, quantize, softmax
+from zeroshift.zero_shot import TIE, log_posterior, quantize, softmax, zero_shot_stats
 
 __all__ = [
     "CHUNK_ROWS",
@@ -64,6 +69,11 @@ class MostConfident:
         xp = self._backend.xp
         n = int(classes.shape[0])
         rows = xp.arange(first_row, first_row + n, dtype=xp.int64, device=self._backend.device)
+        self.offer_rows(classes, confidences, probabilities, rows)
+
+    def offer_rows(self, classes: Array, confidences: Array, probabilities: Array, rows: Array) -> None:
+        """Add samples of any rows, in order of their rows."""
+        n = int(classes.shape[0])
         self._parts.append((classes, rows, confidences, probabilities))
         self._pending += n
         if self._pending >= PENDING:
@@ -153,6 +163,39 @@ def collect_statistics(
     return SoftSums(weighted_sum, weight)
 
 
+PENDING_ON_GPU = 1_000_000
+"""The same on a GPU, which sorts faster than it answers how many samples remain."""
+
+
+def collect_statistics_float32(
+    first: FirstPass, rows: Rows, chunk_rows: int, bank: KnowledgeBank, log_normalisers: Array | None = None
+) -> SoftSums:
+    """`collect_statistics` with float32 products: rows in float32; the bank is the same."""
+    backend = Backend.of(first.prototypes)
+    exact_rows = max(1, chunk_rows // 4)  # float64, and more arrays
+
+    def select(numbers: Array) -> tuple[Array, Array, Array, Array, Array]:
+        """The most confident of these rows, in float64: class, rank, row, confidence and probability."""
+        best, wide = MostConfident(backend, bank.capacity), rows.wide()
+        for start in range(0, numbers.shape[0], exact_rows):
+            some = numbers[start : start + exact_rows]
+            log_y, classes, confidences = zero_shot_stats(wide.take(some), first.prototypes, first.logit_scale)
+            own = log_y[backend.xp.arange(some.shape[0], device=backend.device), classes]
+            best.offer_rows(classes, confidences, backend.xp.exp(own), some)
+        return best.chosen()
+
+    def select_again(numbers: Array) -> tuple[Array, Array, Array]:
+        classes, _, at, confidences, _ = select(numbers)
+        return classes, confidences, at
+
+    pending = PENDING_ON_GPU if backend.on_gpu else PENDING
+    candidates = Candidates(backend, first.prototypes.shape[0], bank.capacity, pending, select_again)
+    sums = SoftSums(*first.collect(rows, chunk_rows, candidates, log_normalisers))
+    chosen, ranks, at, confidences, probabilities = select(candidates.rows())
+    bank.fill(rows.wide().take(at), to_numpy(chosen), to_numpy(ranks), probabilities, confidences)
+    return sums
+
+
 MIN_COSINES = 50_000
 """Cosines computed together, at least, even if few rows are scored."""
 
@@ -178,7 +221,8 @@ class Fusion:
 
     directions: Array
     offsets: Array
-    bounds: CosineBounds | None
+    bank: KnowledgeBank | None
+    """If the bank term is used."""
 
     @classmethod
     def of(cls, scaled_prototypes: Array, gaussians: Gaussians, evidence: Evidence, settings: AdaptSettings) -> Fusion:
@@ -186,26 +230,43 @@ class Fusion:
         if evidence.size == 0:
             return cls(scaled_prototypes, namespace(scaled_prototypes).zeros_like(gaussians.offsets), None)
         directions = scaled_prototypes + gaussians.directions
-        bounds = None
-        if settings.use_bank_term and isinstance(evidence, KnowledgeBank):
-            directions += evidence.sums()[0]
-            bounds = CosineBounds.of(evidence.features, evidence.weights)
-        return cls(directions, gaussians.offsets, bounds)
+        bank = evidence if settings.use_bank_term and isinstance(evidence, KnowledgeBank) else None
+        if bank is not None:
+            directions += bank.sums()[0]
+        return cls(directions, gaussians.offsets, bank)
 
-    def scores(self, x: Array, log_normalisers: Array, evidence: Evidence, out: Array) -> Array:
+    @cached_property
+    def bounds(self) -> CosineBounds:
+        assert self.bank is not None
+        return CosineBounds.of(self.bank.features, self.bank.weights)
+
+    @cached_property
+    def narrow(self) -> NarrowFusion:
+        """The same in float32."""
+        return NarrowFusion.of(self.directions, self.offsets, self.bank)
+
+    def exact(self, x: Array) -> Array:
+        """Scores (n, K) of a few rows `x` (float64), up to a number per row, with the whole bank term."""
+        scores = x @ self.directions.T + self.offsets
+        if self.bank is not None:
+            scores += bank_term(-x, self.bank.features, self.bank.weights)  # what negative cosines add
+        return scores
+
+    def scores(self, x: Array, log_normalisers: Array, out: Array) -> Array:
         """Scores (n, K) of the rows `x`, written to `out`, given their zero-shot log-normalisers (n,)."""
         scores = namespace(x).matmul(x, self.directions.T, out=out)
         scores += self.offsets
         scores -= log_normalisers[:, None]
-        if self.bounds is not None and isinstance(evidence, KnowledgeBank):
+        if self.bank is not None:
             # Bounds in float32, or exact cosines in three float64 arrays, take about as much memory as the scores.
             n, classes = scores.shape
+            features, weights = self.bank.features, self.bank.weights
             max_cosines = max(n * classes // 4, MIN_COSINES)
             n_bounds = min(4 * max_cosines, CACHED_BOUNDS) if str(Backend.of(x).device) == "cpu" else 4 * max_cosines
-            block_rows = max(1, n_bounds // (classes * evidence.weights.shape[1]))
+            block_rows = max(1, n_bounds // (classes * weights.shape[1]))
             for rows, uncertain in self.bounds.uncertain_rows(x, block_rows):
                 corrected = scores[rows]
-                add_excess(corrected, x[rows], evidence.features, evidence.weights, uncertain, max_cosines)
+                add_excess(corrected, x[rows], features, weights, uncertain, max_cosines)
                 scores[rows] = corrected
         return scores
 
@@ -213,8 +274,9 @@ class Fusion:
 MIN_ROWS = 16
 """Smallest chunk, for any budget: fewer rows make the products slow and save little memory."""
 
-CACHED_NUMBERS = 3_000_000
-"""Features plus scores of one chunk on a CPU, at most: chunks that stay in its caches are twice as fast."""
+CACHED_NUMBERS, CACHED_NARROW = 3_000_000, 1_500_000
+"""Features plus scores of one chunk on a CPU, at most, in float64 and in float32, which has one array more and less
+time per number: chunks that stay in its caches are twice as fast."""
 
 NORMALISERS_SHARE = 8
 """The second pass reuses the log-normalisers if they fit in the budget divided by this number."""
@@ -223,26 +285,39 @@ CANDIDATE_BYTES = 100
 """Per sample accumulated between two sorts: class, row, confidence, probability, and memory for sorting."""
 
 
-def rows_per_chunk(memory_budget: int, rows: int, prototypes: Array, evidence: Evidence) -> int:
-    """How many of `rows` rows fit, with their scores, in the memory budget (bytes) next to the statistics."""
+def rows_per_chunk(
+    memory_budget: int, rows: int, prototypes: Array, evidence: Evidence, *, narrow: bool = False
+) -> int:
+    """How many of `rows` rows fit, with their scores, in the memory budget (bytes) next to the statistics; with
+    `narrow` in float32."""
     classes, d = prototypes.shape
     slots = evidence.weights.shape[1] if isinstance(evidence, KnowledgeBank) else 0
     # The bank and a copy of up to half of it for exact sums; prototypes, means and sums; scatter and precision.
     learned = 8 * (classes * slots * d * 3 // 2 + 7 * classes * d + 3 * d * d)
     kept = 8 * rows if normalisers_fit(memory_budget, rows) else 0
     candidates = CANDIDATE_BYTES * min(rows, PENDING + classes * slots)
-    # Two arrays of scores (logits and posteriors, or scores and bounds), two bytes per score; features twice.
-    # With the bank off, the posteriors come from `zero_shot`, which allocates an array at every step.
-    row = 8 * ((2 if slots else 4) * classes + 2 * d) + 2 * classes + 64
+    if narrow:
+        learned += 4 * 3 * classes * d  # prototypes, sums of a chunk and directions
+        # Four arrays of scores (logits and posteriors, or scores and bounds), a few bytes per score; features twice.
+        row = 4 * (4 * classes + 2 * d) + 4 * classes + 64
+    else:
+        # Two arrays of scores (logits and posteriors, or scores and bounds), two bytes per score; features twice.
+        # With the bank off, the posteriors come from `zero_shot`, which allocates an array at every step.
+        row = 8 * ((2 if slots else 4) * classes + 2 * d) + 2 * classes + 64
     fitting = (memory_budget - learned - kept - candidates) // row
     if str(Backend.of(prototypes).device) == "cpu":
-        fitting = min(fitting, CACHED_NUMBERS // (classes + d))
+        fitting = min(fitting, (CACHED_NARROW if narrow else CACHED_NUMBERS) // (classes + d))
     return max(MIN_ROWS, fitting)
 
 
 def normalisers_fit(memory_budget: int, rows: int) -> bool:
     """Whether one float64 per row may be kept between the two passes."""
     return 8 * rows <= memory_budget // NORMALISERS_SHARE
+
+
+CHECK_EVERY, CHECKED_ROWS = 512, 32
+"""One row in so many is scored in float64 as well, before the others: one at least in the first call, and no more than
+this number."""
 
 
 class LearnedSet(NamedTuple):
@@ -276,6 +351,8 @@ class TransductiveADAPT(ADAPT):
 
     `adapt_views` averages the most confident views of each image once, as `OnlineADAPT` does, and stores the averages,
     (N, d) in float64. They do not count towards `memory_budget`.
+
+    `iterations` above 1 and `bank_size=0` use float64 products for any `precision`.
     """
 
     name = "adapt_transductive"
@@ -304,6 +381,8 @@ class TransductiveADAPT(ADAPT):
         reload=True,
     )
 
+    precision: str = precision_parameter()
+
     _soft_sums: SoftSums = state(
         lambda self: self._initial_sums(),
         saved_as="",
@@ -317,9 +396,38 @@ class TransductiveADAPT(ADAPT):
         backend = Backend.of(self.prototypes)
         return SoftSums(backend.zeros((self.n_classes, self.dimension)), backend.zeros((self.n_classes,)))
 
+    def _prepare(self) -> None:
+        self._diagnostics = ProductDiagnostics()
+        self._float32_failed = False
+
+    @property
+    def diagnostics(self) -> ProductDiagnostics:
+        """The precision of the products, and what the checks of float32 products found since the last reset."""
+        return replace(self._diagnostics)
+
+    @cached_property
+    def _narrow_prototypes(self) -> FirstPass:
+        return FirstPass.of(self._wide_prototypes, self.logit_scale)
+
+    def _in_products_precision(self, rows: Rows) -> Rows:
+        """The rows in float64 if the products have to be; settings in which they decide more than a bank, too."""
+        if rows.dtype == Backend.of(self.prototypes).xp.float32:
+            fits = self.bank_size > 0 and self.iterations == 1 and not self._float32_failed
+            if fits and not self._narrow_prototypes.is_accurate:
+                self._diagnostics.float64_fallbacks += 1
+                fits = False
+            if fits:
+                self._diagnostics.products = "float32"
+                return rows
+        self._diagnostics.products = "float64"
+        return rows.wide()
+
     def _chunk_rows(self, rows: Rows, evidence: Evidence) -> int:
         """Rows processed together."""
-        return self.chunk_size or rows_per_chunk(self.memory_budget, len(rows), self.prototypes, evidence)
+        narrow = rows.dtype == Backend.of(self.prototypes).xp.float32
+        return self.chunk_size or rows_per_chunk(
+            self.memory_budget, len(rows), self.prototypes, evidence, narrow=narrow
+        )
 
     def _derive(self) -> None:
         self._learned = self._estimate(self._evidence, self._soft_sums)
@@ -339,22 +447,37 @@ class TransductiveADAPT(ADAPT):
     def _gaussians(self) -> Gaussians:
         return self._learned.gaussians
 
-    def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        learned, log_normalisers = self._first_pass(rows)
+    def _collect(
+        self,
+        rows: Rows,
+        given: Array,
+        run: Callable[[Any], Iterator[tuple[slice, Array]]],
+        learn: bool,
+        probabilities: bool,
+    ) -> Array:
+        # Probabilities need less than scores: see `NarrowFusion`.
+        if probabilities:
+            run = partial(cast(Any, run), complete=False)
+        return super()._collect(rows, given, run, learn, probabilities)
+
+    def _adapt_scores(self, rows: Rows, *, complete: bool = True) -> Iterator[tuple[slice, Array]]:
+        rows = self._in_products_precision(rows)
+        learned, log_normalisers = self._first_pass(rows, complete)
         scores = None
         if self.iterations > 1:
             learned, scores = self._iterate(rows, learned, log_normalisers)
         with self._learning(len(rows), replace=True):
             self._evidence, self._soft_sums, self._learned = *learned[:2], learned
         if scores is None:
-            yield from self._scores(rows, learned, log_normalisers)
+            yield from self._scores(rows, learned, log_normalisers, complete=complete)
         else:
             yield slice(0, len(rows)), scores
 
-    def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
-        return self._adapt_scores(self._averaged(images).materialize())
+    def _adapt_view_scores(self, images: Rows, *, complete: bool = True) -> Iterator[tuple[slice, Array]]:
+        averages = self._averaged(images).materialize()
+        return self._adapt_scores(averages.astype(images.dtype), complete=complete)
 
-    def _first_pass(self, rows: Rows) -> tuple[LearnedSet, Array | None]:
+    def _first_pass(self, rows: Rows, complete: bool) -> tuple[LearnedSet, Array | None]:
         """Learn from the rows, starting from nothing. Also returns the rows' zero-shot log-normalisers if they fit in
         the budget; they save the second pass one product."""
         evidence = self._initial_evidence()
@@ -365,11 +488,22 @@ class TransductiveADAPT(ADAPT):
             return self._estimate(evidence, SoftSums(*evidence.sums())), None
         backend = Backend.of(self.prototypes)
         kept = backend.zeros((len(rows),)) if normalisers_fit(self.memory_budget, len(rows)) else None
-        soft_sums = collect_statistics(rows, chunk_rows, self._wide_prototypes, self.logit_scale, evidence, kept)
+        if rows.dtype == backend.xp.float32:
+            kept = kept if complete else None  # the same for all classes: no probability depends on it
+            soft_sums = collect_statistics_float32(self._narrow_prototypes, rows, chunk_rows, evidence, kept)
+        else:
+            soft_sums = collect_statistics(rows, chunk_rows, self._wide_prototypes, self.logit_scale, evidence, kept)
         return self._estimate(evidence, soft_sums), kept
 
-    def _scores(self, rows: Rows, learned: LearnedSet, log_normalisers: Array | None) -> Iterator[tuple[slice, Array]]:
-        """Second pass: one product scores every row; two if its log-normaliser is not known."""
+    def _scores(
+        self, rows: Rows, learned: LearnedSet, log_normalisers: Array | None, *, complete: bool
+    ) -> Iterator[tuple[slice, Array]]:
+        """Second pass: one product scores every row; two if its log-normaliser is needed and not known."""
+        if rows.dtype == Backend.of(self.prototypes).xp.float32:
+            if self._float32_is_accurate(rows, learned.fusion):
+                yield from self._scores_float32(rows, learned, log_normalisers, complete)
+                return
+            rows = rows.wide()
         backend = Backend.of(self.prototypes)
         scaled = (self.logit_scale * self._wide_prototypes).T
         chunk_rows = self._chunk_rows(rows, learned.evidence)
@@ -382,7 +516,64 @@ class TransductiveADAPT(ADAPT):
                 known = log_normaliser(backend.xp.matmul(x, scaled, out=scores))
             else:
                 known = log_normalisers[chunk]
-            yield chunk, learned.fusion.scores(x, known, learned.evidence, scores)
+            yield chunk, learned.fusion.scores(x, known, scores)
+
+    def _scores_float32(
+        self, rows: Rows, learned: LearnedSet, log_normalisers: Array | None, complete: bool
+    ) -> Iterator[tuple[slice, Array]]:
+        backend = Backend.of(self.prototypes)
+        xp, narrow, first = backend.xp, learned.fusion.narrow, self._narrow_prototypes
+        chunk_rows = self._chunk_rows(rows, learned.evidence)
+        shape = (min(chunk_rows, len(rows)), self.n_classes)
+        buffer, *spare = (backend.zeros(shape, xp.float32) for _ in range(3))
+        for chunk, x in rows.blocks(chunk_rows, reuse=True):
+            scores = narrow.scores(x, buffer[: x.shape[0]], (spare[0], spare[1]), complete=complete)
+            doubtful = narrow.doubtful_rows(scores, spare[0])
+            if doubtful is not None:
+                self._score_again(doubtful, x, scores, learned.fusion, complete)
+            if complete:
+                if log_normalisers is None:
+                    known = log_normaliser(first.logits(x, spare[0][: x.shape[0]])) + x @ first.centre
+                else:
+                    known = xp.astype(log_normalisers[chunk], xp.float32)
+                scores += (narrow.means(x) - known)[:, None]
+            yield chunk, scores
+
+    def _score_again(self, doubtful: Array, x: Array, scores: Array, fusion: Fusion, complete: bool) -> None:
+        """Replace the scores of these rows, less `NarrowFusion.means`, by those of float64 products."""
+        backend = Backend.of(x)
+        xp = backend.xp
+        block_rows = max(MIN_ROWS, x.shape[0] // 4)  # float64, and more arrays
+        for start in range(0, doubtful.shape[0], block_rows):
+            some = x[doubtful[start : start + block_rows]]
+            wide = xp.astype(some, xp.float64)
+            out = backend.zeros((some.shape[0], self.n_classes))
+            exact = fusion.scores(wide, xp.astype(fusion.narrow.means(some), xp.float64), out)
+            if not complete:
+                exact -= xp.max(exact, axis=1)[:, None]  # of a large score, float32 has few digits after the point
+            scores[doubtful[start : start + block_rows]] = xp.astype(exact, xp.float32)
+
+    def _float32_is_accurate(self, rows: Rows, fusion: Fusion) -> bool:
+        """Whether float32 products may score these rows: by the bound on their error, and on some of the rows."""
+        counts = self._diagnostics
+        accurate = fusion.narrow.error <= LARGEST_SCORE_ERROR
+        if accurate and (len(rows) >= CHECK_EVERY or counts.float32_checks == 0):
+            backend = Backend.of(self.prototypes)
+            xp = backend.xp
+            wanted = np.unique(np.linspace(0, len(rows) - 1, min(CHECKED_ROWS, -(-len(rows) // CHECK_EVERY))).round())
+            x = rows.take(backend.index(wanted.astype(np.int64)))
+            scores, *spare = (backend.zeros((x.shape[0], self.n_classes), xp.float32) for _ in range(3))
+            scores = fusion.narrow.scores(x, scores, (spare[0], spare[1]), complete=False)
+            exact = fusion.exact(xp.astype(x, xp.float64))
+            error = xp.max(xp.abs(softmax(exact) - softmax(xp.astype(scores, xp.float64))))
+            counts.float32_checks += int(x.shape[0])
+            counts.largest_float32_error = max(counts.largest_float32_error, float(error))
+            accurate = float(error) <= FLOAT32_TOLERANCE
+            self._float32_failed = not accurate
+        if not accurate:
+            counts.float64_fallbacks += 1
+            counts.products = "float64"
+        return accurate
 
     def _iterate(self, rows: Rows, learned: LearnedSet, log_normalisers: Array | None) -> tuple[LearnedSet, Array]:
         """Table 8: repeat with means from the predictions instead of the zero-shot posteriors."""
@@ -392,7 +583,7 @@ class TransductiveADAPT(ADAPT):
         for iteration in range(self.iterations):
             moved = 0.0
             soft_sums = self._initial_sums()
-            for chunk, new in self._scores(rows, learned, log_normalisers):
+            for chunk, new in self._scores(rows, learned, log_normalisers, complete=True):
                 before = softmax(scores[chunk])
                 scores[chunk] = new
                 z = softmax(new)
@@ -403,12 +594,13 @@ class TransductiveADAPT(ADAPT):
             learned = self._estimate(learned.evidence, soft_sums)
         return learned, scores
 
-    def _predict_blocks(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        return self._scores(rows, self._learned, None)
+    def _predict_blocks(self, rows: Rows, *, complete: bool = True) -> Iterator[tuple[slice, Array]]:
+        return self._scores(self._in_products_precision(rows), self._learned, None, complete=complete)
 
     def _predict_scores(self, features: Array) -> Array:
+        features = Backend.of(features).asarray(features, namespace(features).float64)
         logits = features @ (self.logit_scale * self._wide_prototypes).T
-        return self._learned.fusion.scores(features, log_normaliser(logits), self._evidence, logits)
+        return self._learned.fusion.scores(features, log_normaliser(logits), logits)
 
     def _probabilities(self, scores: Array) -> Array:
         # In place: the scores belong to this call, and another array would count towards the memory budget.
