@@ -39,8 +39,8 @@ It is a root mean square distance of 0.003 from the class means, about what bflo
 scores would grow beyond what float64 resolves: at a distance of 1e-7 they are about 1e15, and wrong by more than 1.
 """
 
-INVERSE_LEAF, GPU_INVERSE_LEAF = 32, 64
-"""Up to this many rows a matrix is inverted by the array library."""
+INVERSE_LEAF = 32
+"""On a CPU, up to this many rows a matrix is inverted by the array library."""
 
 BAND_NUMBERS = 32_768
 """Numbers in a band of rows: 256 kB."""
@@ -48,8 +48,9 @@ BAND_NUMBERS = 32_768
 SMALL_PRODUCT = 400_000
 """Multiplications up to which OpenBLAS does not copy the factors of a product first."""
 
-LEAF, GPU_LEAF = 16, 64
-"""Up to this many rows L D L^T is computed column by column; above, recursively by halves, with matrix products."""
+LEAF = 16
+"""On a CPU, up to this many rows L D L^T is computed column by column; above, recursively by halves, with matrix
+products."""
 
 
 def ridge_precision(scatter: Array, trace: float, invert: Callable[[Array], Array] | None = None) -> Array:
@@ -88,15 +89,15 @@ def residual_precision(residuals: Array) -> Array:
 def positive_inverse(matrix: Array) -> Array:
     """Inverse of symmetric positive definite matrices (..., n, n), computed recursively by halves.
 
-    Nearly all of the work is matrix products, so it is three to four times as fast as a general inverse on a CPU, and
-    many matrices can be inverted together on a GPU. Meant for matrices as well conditioned as a scatter with a ridge.
+    Nearly all of the work is matrix products, so it is three to four times as fast as a general inverse on a CPU. Meant
+    for matrices as well conditioned as a scatter with a ridge.
     """
     xp = namespace(matrix)
     n = matrix.shape[-1]
-    if Backend.of(matrix).on_gpu and len(matrix.shape) == 2:
+    if Backend.of(matrix).on_gpu:
         torch = sys.modules["torch"]
         return torch.cholesky_inverse(torch.linalg.cholesky_ex(matrix)[0])  # does not wait for the device
-    if n <= (GPU_INVERSE_LEAF if Backend.of(matrix).on_gpu else INVERSE_LEAF):
+    if n <= INVERSE_LEAF:
         return xp.linalg.inv(matrix)
     half = n // 2
     corner = matrix[..., :half, half:]
@@ -147,15 +148,14 @@ def inverse_factor(matrix: Array) -> Array:
     """
     xp = namespace(matrix)
     n = matrix.shape[-1]
-    on_gpu = Backend.of(matrix).on_gpu
-    if n <= (GPU_INVERSE_LEAF if on_gpu else INVERSE_LEAF):
-        if not on_gpu:
-            return xp.linalg.inv(xp.linalg.cholesky(matrix))
+    if Backend.of(matrix).on_gpu:
+        # By its library: halves would be many launches. Without the check for failure, for which the host would wait.
         torch = sys.modules["torch"]
-        # Without the check for failure, for which the host would wait.
         factor, _ = torch.linalg.cholesky_ex(matrix)
         identity = torch.eye(n, dtype=matrix.dtype, device=matrix.device).expand(matrix.shape)
         return torch.linalg.solve_triangular(factor, identity, upper=False)
+    if n <= INVERSE_LEAF:
+        return xp.linalg.inv(xp.linalg.cholesky(matrix))
     half = n // 2
     inverse = xp.zeros_like(matrix)
     first = inverse[..., :half, :half] = inverse_factor(matrix[..., :half, :half])
@@ -189,9 +189,10 @@ def ldl_inverse(matrix: Array) -> tuple[Array, Array]:
     """
     xp = namespace(matrix)
     n = matrix.shape[-1]
-    on_gpu = Backend.of(matrix).on_gpu
-    if n <= (GPU_LEAF if on_gpu else LEAF):
-        return _ldl_by_lu(matrix) if on_gpu else _ldl_columns(matrix)
+    if Backend.of(matrix).on_gpu:
+        return _ldl_by_lu(matrix)
+    if n <= LEAF:
+        return _ldl_columns(matrix)
     half = n // 2
     first, d1 = ldl_inverse(matrix[..., :half, :half])
     cross = xp.matmul(matrix[..., half:, :half], xp.matrix_transpose(first))
