@@ -94,15 +94,26 @@ class StickyClasses:
         """Whether the next sample follows one of this stream."""
         self.zero_shot = np.full(n_classes, 1.0 / n_classes)
         """The posterior of the last sample in the estimate of a (K,); uniform if the next sample follows none."""
-        self.answer = self.zero_shot
+        self._answer: Array = self.zero_shot
+
+    @property
+    def answer(self) -> np.ndarray:
         """The method's filtered posterior of the last sample (K,); uniform if the next sample follows none."""
+        if not isinstance(self._answer, np.ndarray):
+            self._answer = _host(self._answer)
+        return self._answer
+
+    @answer.setter
+    def answer(self, posterior: Array) -> None:
+        """Of any library: it is transferred from a GPU only if it is needed."""
+        self._answer = posterior
 
     @property
     def stay(self) -> float:
         """The probability, for the filter, that the next sample has the class of the one before; below 1."""
-        return self._stay(self.log_likelihoods.tolist())
+        return self.stay_given(self.log_likelihoods.tolist())
 
-    def _stay(self, log_likelihoods: list[float]) -> float:
+    def stay_given(self, log_likelihoods: list[float]) -> float:
         """`trust` times the posterior mean of a, given the log-likelihood of each value."""
         highest = max(0.0, max(log_likelihoods) - self.penalty)
         total, mean = exp(-highest), 0.0  # random order has log-likelihood 0 and no penalty
@@ -123,9 +134,8 @@ class StickyClasses:
         Returns `stay` as it is before each sample, (n,), 0 where a sample follows none, and the chain after them.
         Neither depends on how a stream is divided into calls.
         """
-        after = self._copy()
         if not y.shape[0]:
-            return np.zeros(0), after
+            return np.zeros(0), self._copy()
         sums = _running_sums(self.posteriors, y)
         e = y / sums[:-1]
         e /= e.sum(axis=1, keepdims=True)
@@ -138,7 +148,7 @@ class StickyClasses:
         log_likelihoods, follows = self.log_likelihoods.tolist(), self.follows
         stay = []
         for row in e:
-            stay.append(self._stay(log_likelihoods) if follows else 0.0)
+            stay.append(self.stay_given(log_likelihoods) if follows else 0.0)
             n_drawn, same = float(now.frequencies.dot(row)), float(now.f.dot(row))
             new = n_drawn / n_frequencies
             if follows:
@@ -157,9 +167,17 @@ class StickyClasses:
             np.dot(factors, now.terms, out=later.state)
             n_frequencies += 1.0
             now, later = later, now
-        after.posteriors, after.frequencies = sums[-1].copy(), now.frequencies.copy()
-        after.zero_shot, after.log_likelihoods, after.follows = now.f.copy(), np.array(log_likelihoods), True
+        after = self.after(sums[-1].copy(), now.frequencies.copy(), now.f.copy(), np.array(log_likelihoods))
         return np.array(stay), after
+
+    def after(
+        self, posteriors: np.ndarray, frequencies: np.ndarray, zero_shot: np.ndarray, log_likelihoods: np.ndarray
+    ) -> StickyClasses:
+        """The chain after samples that were observed."""
+        after = self._copy()
+        after.posteriors, after.frequencies, after.zero_shot = posteriors, frequencies, zero_shot
+        after.log_likelihoods, after.follows = log_likelihoods, True
+        return after
 
     def balance(
         self, log_evidence: np.ndarray, exponents: np.ndarray, *, whole: bool = False
@@ -179,10 +197,11 @@ class StickyClasses:
         means = means / means.sum(axis=1, keepdims=True)
         return log_e - exponents[:, None] * np.log(means), after
 
-    def in_random_order(self, evidence: np.ndarray, posterior: np.ndarray) -> StickyClasses:
-        """The chain after samples whose evidence (n, K) is not filtered; the last one has this posterior (K,)."""
+    def in_random_order(self, evidence: np.ndarray, posterior: Array) -> StickyClasses:
+        """The chain after samples that are not filtered, with this sum of their evidence (K,). The last one has this
+        posterior (K,), which must not be written to later."""
         after = self._copy()
-        after.evidence, after.answer = self.evidence + evidence.sum(axis=0), posterior.copy()
+        after.evidence, after.answer = self.evidence + evidence, posterior
         return after
 
     def filter(self, log_evidence: np.ndarray, stay: np.ndarray) -> tuple[np.ndarray, StickyClasses]:

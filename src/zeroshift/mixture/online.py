@@ -16,6 +16,7 @@ from zeroshift.ordered import OrderedBlock, OrderedMethod
 from zeroshift.parameters import Choice, Number, Optional, parameter, state
 from zeroshift.state_checks import check_range
 from zeroshift.sticky import StickyClasses
+from zeroshift.sticky_blocks import observe_together
 from zeroshift.zero_shot import log_softmax
 
 __all__ = ["OnlineAnchoredMixture"]
@@ -25,6 +26,9 @@ MAX_PENDING = 256
 
 CHECKED_UPDATES = 16
 """Updates of the statistics from one check of float32 products to the next."""
+
+MANY_ROWS = 16
+"""Rows from which the order is estimated on the GPU."""
 
 SMALLEST_STAY = 1e-3
 """A smaller probability of staying counts as zero: then no recursion over the samples is needed."""
@@ -393,13 +397,14 @@ class _Filtered(NamedTuple):
         filled only if it is needed, with `ordered`."""
         backend, before, stay = Backend.of(log_y), chain, np.zeros(log_y.shape[0])
         if auto:
-            stay, chain = chain.observe(to_numpy(y))
-            stay = np.where(stay < SMALLEST_STAY, 0.0, stay)
+            together = observe_together(chain, y) if backend.on_gpu and y.shape[0] >= MANY_ROWS else None
+            stay, chain = together or chain.observe(to_numpy(y))
+            stay[stay < SMALLEST_STAY] = 0.0
         if not stay.any() and not ordered:
             scores = backend.copy(log_y) if log_likelihoods is None else log_y + log_likelihoods
             answer, posteriors = normalize_scores(scores)
             if auto:
-                chain = chain.in_random_order(to_numpy(y), to_numpy(posteriors[-1]))
+                chain = chain.in_random_order(chain.posteriors - before.posteriors, backend.copy(posteriors[-1]))
             empty = np.zeros((0, log_y.shape[1]))
             return cls(answer, posteriors, log_y, chain, OrderedBlock(empty, empty, empty, stay, 1.0))
         host = to_numpy(log_y)

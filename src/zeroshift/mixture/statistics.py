@@ -411,12 +411,16 @@ def estimate(
     backend = Backend.of(prototypes)
     xp = backend.xp
     stream_sums, sums = sums, sums if labelled is None else sums + labelled
-    counts = sums.counts
-    n = round(float(xp.sum(counts)), 6)  # soft counts of a sample add up to 1
+    counts, classes = sums.counts, sums.counts.shape[0]
+    # One transfer from a GPU.
+    numbers = (sums.confidences, sums.posteriors, sums.squares, counts)
+    host = to_numpy(xp.concat(numbers))
+    confidences, (posteriors, squares, host_counts) = host[: -3 * classes], host[-3 * classes :].reshape(3, classes)
+    n = round(float(host_counts.sum()), 6)  # soft counts of a sample add up to 1
     if n < constants.first_samples:
         return None
     imbalance, few = imbalance_and_few_classes(
-        to_numpy(sums.posteriors), to_numpy(sums.squares), occurring=constants.occurring, varying=constants.varying
+        posteriors, squares, occurring=constants.occurring, varying=constants.varying
     )
     stream = StreamDiagnostics(order, imbalance, few)
     u = stream.combined
@@ -453,7 +457,7 @@ def estimate(
         reliability=n / (n + constants.reliability_samples * counts.shape[0]),
         stream=stream,
         anchor=anchor,
-        temperature=temperature_for(to_numpy(sums.confidences)),
+        temperature=temperature_for(confidences),
         constants=constants,
     )
 
@@ -471,12 +475,13 @@ def _text_anchors(
     share = trust / xp.sum(trust)
     center = (1.0 - u) * sums.total / n + u * ((share / positive_counts) @ sums.weighted)
     text_center = (1.0 - u) * xp.mean(prototypes, axis=0) + u * (share @ prototypes)
-    spread = 1.0
+    spread: Any = 1.0
     if n > constants.spread_samples * prototypes.shape[0]:
         text_spread = _spread(prototypes, text_center, trust)
-        if text_spread > ZERO_TRACE:
-            image_spread = _spread(sums.weighted / positive_counts[:, None], center, trust)
-            spread = float(np.clip((image_spread / text_spread) ** 0.5, *constants.spread_range))
+        image_spread = _spread(sums.weighted / positive_counts[:, None], center, trust)
+        equal = text_spread <= ZERO_TRACE
+        ratio = image_spread / xp.where(equal, xp.ones_like(text_spread), text_spread)
+        spread = xp.where(equal, xp.ones_like(ratio), xp.clip(ratio**0.5, *constants.spread_range))
     in_place = stream.few_classes * (1.0 - stream.order)
     anchors = prototypes * ((1.0 - in_place) * spread + in_place)
     anchors += (1.0 - in_place) * (center - spread * text_center)
@@ -564,7 +569,7 @@ def _gaussians(
     return Gaussians(means, precision, origin, directions, lengths, center_direction, offset, spread)
 
 
-def _spread(vectors: Array, center: Array, trust: Array) -> float:
-    """Sum of the squared distances of vectors (K, d) to the center, weighted by trust."""
+def _spread(vectors: Array, center: Array, trust: Array) -> Array:
+    """Sum of the squared distances of vectors (K, d) to the center, weighted by trust: an array of one number."""
     differences = vectors - center
-    return float(trust @ Backend.of(differences).xp.linalg.vecdot(differences, differences))
+    return trust[None, :] @ Backend.of(differences).xp.linalg.vecdot(differences, differences)
