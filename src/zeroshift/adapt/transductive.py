@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
@@ -219,6 +219,8 @@ class Fusion:
     Without any evidence it is log y, the zero-shot classifier.
     """
 
+    not_state: ClassVar[frozenset[str]] = frozenset({"bounds", "narrow"})
+
     directions: Array
     offsets: Array
     bank: KnowledgeBank | None
@@ -356,6 +358,7 @@ class TransductiveADAPT(ADAPT):
     """
 
     name = "adapt_transductive"
+    not_state: ClassVar[frozenset[str]] = frozenset({"_diagnostics", "_float32_failed", "_narrow_prototypes"})
     protocol = "transductive"
     state_size = "K L d + d^2"
     complexity = "O(N K d + d^3)"

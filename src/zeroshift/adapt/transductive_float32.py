@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -227,6 +227,8 @@ class NarrowFusion:
     """`Fusion` in float32: x.directions_k + offsets_k, less its mean over the classes, plus what negative cosines
     add."""
 
+    not_state: ClassVar[frozenset[str]] = frozenset({"bank_bounds"})
+
     mean_direction: Array
     """Mean of the directions, (d,) float32."""
     mean_offset: float
@@ -310,6 +312,8 @@ class NarrowBounds:
 
     The bounds of `CosineBounds` with fewer coordinates: a cone for all entries, then a thin product per slot.
     """
+
+    not_state: ClassVar[frozenset[str]] = frozenset({"features", "weights", "class_weights", "largest_weight"})
 
     bank: KnowledgeBank
     centre: Array
