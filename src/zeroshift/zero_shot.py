@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from zeroshift.arrays import Array, Backend, namespace
 
 __all__ = [
@@ -36,12 +38,16 @@ def log_softmax(scores: Array) -> Array:
     xp = namespace(scores)
     if hasattr(scores, "log_softmax"):
         return scores.log_softmax(-1)  # torch's own: one kernel launch on a GPU instead of five
-    shifted = scores - xp.max(scores, axis=-1, keepdims=True)
-    return shifted - xp.log(xp.sum(xp.exp(shifted), axis=-1, keepdims=True))
+    shifted = scores - scores.max(axis=-1, keepdims=True)
+    return shifted - xp.log(xp.exp(shifted).sum(axis=-1, keepdims=True))
 
 
 def softmax(scores: Array) -> Array:
-    return scores.softmax(-1) if hasattr(scores, "softmax") else namespace(scores).exp(log_softmax(scores))
+    """Exponentials over their sum along the last axis; finite for any finite scores."""
+    if hasattr(scores, "softmax"):
+        return scores.softmax(-1)
+    powers = namespace(scores).exp(scores - scores.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
 
 
 def logits(features: Array, prototypes: Array, logit_scale: float) -> Array:
@@ -122,6 +128,8 @@ def zero_shot_stats(features: Array, prototypes: Array, logit_scale: float) -> Z
     array([0])
     """
     xp = namespace(features)
+    if type(features) is np.ndarray and features.shape[0] == 1:
+        return _stats_of_one(prototypes @ features[0], logit_scale)
     # A matrix-vector product for one row: on a GPU several times as fast as with a matrix of one row.
     scores = features @ prototypes.T if features.shape[0] > 1 else (prototypes @ features[0])[None, :]
     scores *= logit_scale
@@ -132,3 +140,14 @@ def zero_shot_stats(features: Array, prototypes: Array, logit_scale: float) -> Z
     scores -= xp.log(total)
     y *= scores
     return ZeroShotStats(scores, classes, xp.sum(y, axis=1) / total[:, 0])
+
+
+def _stats_of_one(scores: np.ndarray, logit_scale: float) -> ZeroShotStats:
+    """The same for one row, without axes: calls of NumPy take longer than their work if there are few classes."""
+    scores *= logit_scale
+    scores -= scores.max()
+    k = (scores >= -TIE).argmax()
+    y = np.exp(scores)
+    total = y.sum()
+    scores -= np.log(total)
+    return ZeroShotStats(scores[None, :], k[None], (y @ scores / total)[None])

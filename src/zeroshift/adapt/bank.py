@@ -24,6 +24,9 @@ __all__ = ["HELD", "NEW", "InsertionPlan", "KnowledgeBank", "SoftCounts"]
 RATIO_SLACK = 1e-9
 """Added before rounding down: 0.58 of 50 is 29, but 0.58 * 50 is a rounding error less."""
 
+ROUNDED = 1e-8
+"""Confidences that differ by more than this share are different after rounding (`quantize`)."""
+
 FIRST_SLOTS = 4
 """Slots per class at the start. They double as samples arrive, up to the capacity."""
 
@@ -142,9 +145,13 @@ class KnowledgeBank:
         n, first = int(self.sample_counts[k]), self.pinned
         if n < self.capacity:
             return first + n, False
-        held = quantize(np.append(self.confidences[k, first : first + n], confidence))
-        slot = int(held[:-1].argmin())
-        return (first + slot, True) if held[-1] > held[slot] else None
+        held = self.confidences[k, first : first + n]
+        lowest = float(held.min())
+        if confidence < lowest * (1.0 + ROUNDED):  # both are at most 0
+            return None
+        rounded = quantize(np.append(held, confidence))
+        slot = int(rounded[:-1].argmin())
+        return (first + slot, True) if rounded[-1] > rounded[slot] else None
 
     def _by_confidence(self, k: int) -> list[tuple[float, int]]:
         """The entries of class k as a heap: lowest confidence on top, the first slot on a tie."""

@@ -230,8 +230,8 @@ class ClassSums:
         if x.shape[0] > 1 or self._backend.on_gpu:
             return bank_term(x, features, weights)
         # One product per class: a single product would start other threads, which takes longer than the product.
-        cosines = self._backend.xp.matmul(features, x[0])
-        return self._backend.xp.sum(cosines * (cosines > 0) * weights, axis=1)[None, :]
+        cosines = features @ x[0]
+        return (cosines * (cosines > 0) * weights).sum(axis=1)[None, :]
 
     def refine_uncertain(self, uncertain: Array, x: Array) -> None:
         """Clear pairs in `uncertain` (n, K) if bounds on the single entries rule out a negative cosine."""
