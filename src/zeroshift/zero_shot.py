@@ -146,8 +146,8 @@ def _stats_of_one(scores: np.ndarray, logit_scale: float) -> ZeroShotStats:
     """The same for one row, without axes: calls of NumPy take longer than their work if there are few classes."""
     scores *= logit_scale
     scores -= scores.max()
-    k = (scores >= -TIE).argmax()
+    k = (scores >= -TIE)[None, :].argmax(axis=1)
     y = np.exp(scores)
     total = y.sum()
     scores -= np.log(total)
-    return ZeroShotStats(scores[None, :], k[None], (y @ scores / total)[None])
+    return ZeroShotStats(scores[None, :], k, (y @ scores / total)[None])

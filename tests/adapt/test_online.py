@@ -159,7 +159,8 @@ def test_after_a_failed_step_calls_are_refused_until_reset(stream, engine, monke
         raise MemoryError("no memory left")
 
     with monkeypatch.context() as patch:
-        patch.setattr("zeroshift.adapt.bank.KnowledgeBank.insert", fail)
+        for writes in ("insert", "put"):
+            patch.setattr(f"zeroshift.adapt.bank.KnowledgeBank.{writes}", fail)
         with pytest.raises(MemoryError):
             method.adapt(stream.features[30:])
     for call in (method.predict, method.adapt):

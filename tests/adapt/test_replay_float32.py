@@ -10,7 +10,7 @@ import pytest
 from engine_comparison import assert_same_bank, assert_same_statistics, get_stream, make_method, treat_as_large
 from streams import ADVERSARIAL, STREAMS
 from zeroshift import OnlineADAPT, linalg
-from zeroshift.adapt.engines import replay, replay_blocks
+from zeroshift.adapt.engines import replay, replay_blocks, streaming
 from zeroshift.arrays import Backend
 from zeroshift.benchmarks.problems import GEOMETRIES, clip_like
 from zeroshift.zero_shot import softmax
@@ -142,7 +142,7 @@ class TestLargerProblem:
 
     def test_a_failed_check_selects_float64_until_a_reset(self, geometry, monkeypatch):
         problem = larger_problem(geometry)[0]
-        monkeypatch.setattr(replay, "FLOAT32_TOLERANCE", -1.0)
+        monkeypatch.setattr(streaming, "FLOAT32_TOLERANCE", -1.0)
         monkeypatch.setattr(replay_blocks, "ROUNDING_GROWTH", -1e9)
         method = self.method(problem)
         method.adapt(problem.features[:400])

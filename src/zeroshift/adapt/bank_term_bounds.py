@@ -33,6 +33,7 @@ from zeroshift.arrays import Array, Backend, namespace, to_numpy
 
 __all__ = [
     "MAX_COSINES",
+    "ROUNDING",
     "Cones",
     "CosineBounds",
     "add_excess",
@@ -80,12 +81,12 @@ def fit_cones(features: Array, occupied: Array, weighted_sums: Array, weights: A
     return Cones(weights * xp.max(across, axis=-1), weights * xp.clip(-xp.min(along, axis=-1), min=0.0))
 
 
-def uncertain_pairs(term: Array, x: Array, m: Array, cone: Cones, weights: Array) -> Array:
+def uncertain_pairs(term: Array, x: Array, m: Array, cone: Cones, weights: Array, rounding: float = ROUNDING) -> Array:
     """(n, K): where x.s_k (`term`) is not proved to be the bank term. Cones and weights are (K,) or (n, K)."""
     xp = namespace(x)
     along = x @ m
     across = xp.sqrt(xp.clip(xp.sum(x * x, axis=1) - along * along, min=0.0))
-    limits = across[:, None] * cone.across + along[:, None] * cone.along + ROUNDING * weights
+    limits = across[:, None] * cone.across + along[:, None] * cone.along + rounding * weights
     return (term < limits) | ((along < 0)[:, None] & (weights > 0))
 
 

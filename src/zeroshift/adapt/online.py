@@ -141,6 +141,7 @@ class OnlineADAPT(ADAPT):
                 start = 0
                 while start < features.shape[0]:
                     part = features[start : start + self._rows_until_prune(features.shape[0] - start), :]
+                    self._engine.select_products(part)
                     for scores in self._learned_steps(part):
                         yield slice(block.start + start, block.start + start + scores.shape[0]), scores
                         start += scores.shape[0]

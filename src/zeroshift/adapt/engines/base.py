@@ -72,6 +72,10 @@ class EngineBase(ABC):
         backend = Backend.of(features)
         return backend.asarray(features, backend.xp.float64)
 
+    def select_products(self, features: Array) -> None:
+        """Select the precision of the products for a call with these rows; by default it is always float64."""
+        self.diagnostics.products = "float64"
+
     def run(self, features: Array, batch_size: int) -> Iterator[Array]:
         """Learn and score the rows, batch by batch."""
         for start in range(0, features.shape[0], batch_size):

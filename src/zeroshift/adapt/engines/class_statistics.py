@@ -13,6 +13,7 @@ import numpy as np
 
 from zeroshift.adapt.bank import InsertionPlan, KnowledgeBank
 from zeroshift.adapt.bank_term_bounds import (
+    ROUNDING,
     Cones,
     add_excess,
     bounding_coordinates,
@@ -70,6 +71,9 @@ BOUND_SLACK = 1e-9
 CACHED_BOUNDS = 1_000_000
 """Bounds on cosines computed together, at most: they should stay in the caches until they are compared."""
 
+ROUNDING32 = 1e-6
+"""Slack of the cone bound, relative to the weight of the class, if x.s_k is a float32 product."""
+
 SMALL_BANK = 256
 """Bank slots up to which the bank term is summed exactly, without bounds."""
 
@@ -88,6 +92,8 @@ class ClassSums:
         """Recompute everything from the bank."""
         classes, d = self._prototypes.shape
         zeros = self._backend.zeros
+        self._narrow_sums: Array | None = None
+        """A float32 copy of the weighted sums, made when it is needed."""
         self.weighted_sums, self.totals = zeros((classes, d)), zeros((classes, d))
         self.weights = zeros((classes,))
         self.means = self._backend.copy(self._prototypes)
@@ -102,6 +108,8 @@ class ClassSums:
         features, weights = self._bank.features[k], self._bank.weights[k]
         weighted_sums, total_weights = bank_sums(features, weights)
         self.weighted_sums[k], self.weights[k] = weighted_sums, total_weights
+        if self._narrow_sums is not None:
+            self._narrow_sums[k] = xp.astype(weighted_sums, xp.float32)
         self.totals[k] = xp.sum(features, axis=1)
         if settings.update_mean:
             self.means[k] = class_means(
@@ -215,12 +223,20 @@ class ClassSums:
         across, along = (to_numpy(values) / safe for values in self.cones)
         return across[classes], (centres - along)[classes]
 
-    def bank_term(self, x: Array) -> Array:
-        """r_k (n, K) with the present banks."""
+    def bank_term(self, x: Array, *, float32: bool = False) -> Array:
+        """r_k (n, K) with the present banks; with `float32`, the product with the sums is float32."""
         if self.is_small or self._backend.on_gpu:
             return self._exact_bank_term(x)
-        term = x @ self.weighted_sums.T
-        uncertain = uncertain_pairs(term, x, self.direction, self.cones, self.weights)
+        if float32:
+            xp = self._backend.xp
+            if self._narrow_sums is None:
+                self._narrow_sums = xp.astype(self.weighted_sums, xp.float32)
+            term = xp.astype(xp.astype(x, xp.float32) @ self._narrow_sums.T, xp.float64)
+        else:
+            term = x @ self.weighted_sums.T
+        uncertain = uncertain_pairs(
+            term, x, self.direction, self.cones, self.weights, ROUNDING32 if float32 else ROUNDING
+        )
         self.refine_uncertain(uncertain, x)
         add_excess(term, x, self._bank.features, self._bank.weights, uncertain)
         return term
@@ -273,6 +289,7 @@ class ClassSums:
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         check_shapes(arrays, self._saved_arrays())
+        self._narrow_sums = None
         for name in ("weighted_sums", "weights", "totals", "means", "direction"):
             setattr(self, name, arrays[name])
         self.cones = Cones(arrays["across"], arrays["along"])

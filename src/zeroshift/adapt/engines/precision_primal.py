@@ -119,6 +119,28 @@ entries and every insertion changes the ridge considerably."""
 SCORE_TOLERANCE = 5e-7
 """Bound on the error of a score caused by the polynomial in the ridge."""
 
+FLOAT32_DEGREES, FLOAT32_INSERTIONS = (3, 6), 150.0
+"""Number of moments with float32 products: the smallest for which the ridge may change by FLOAT32_INSERTIONS / N, which
+takes about as many insertions."""
+
+FLOAT32_RIDGE = 3e-5
+"""Bound on the error of a score caused by the polynomial, with float32 products."""
+
+FLOAT32_ROUNDING = 1.2e-4
+"""Bound on the error of a score caused by the rounding of float32 products. Together with FLOAT32_RIDGE it changes no
+probability by more than half of both: less than `precision.FLOAT32_TOLERANCE`."""
+
+ROUNDINGS = 2 * 2.0**-24
+"""Error of a float32 product with a unit vector, relative to the length of the other vector: twice the largest error we
+have seen. (The bound for the worst case grows with d and is never reached: BLAS adds many partial sums, whose errors
+cancel.)"""
+
+LONGER_SAMPLES = 1.25
+"""|C x| of a sample, relative to the largest |C mu|. (If it is more, the sample is not computed in float32.)"""
+
+FLOAT32_DRIFT = 1e-5
+"""Largest relative error of an inverse in float32, measured on a probe vector, before it is recomputed."""
+
 MAX_NORM = 1.01
 """Largest length accepted for a unit vector."""
 
@@ -131,6 +153,9 @@ CHECK_EVERY = 64
 MAX_UPDATES = 1024
 """Insertions after which the inverse is always recomputed."""
 
+REFINEMENTS, REFINED = 20, 1e-11
+"""Largest number of corrections of a float32 solution in float64, and the residual at which they end."""
+
 EPSILON = float(np.finfo(np.float64).eps)
 
 SCATTER_ROUNDING = 1e-10
@@ -140,7 +165,7 @@ SMALLEST_SPREAD = 1e-3
 """Mean squared distance of the entries from their means (a distance of 0.03) below which nothing is maintained: the
 precision is so large that rounding errors of the updates would matter, and every insertion is computed directly."""
 
-SCALARS = ("rho0", "trace", "accumulated", "updates", "degree")
+SCALARS = ("rho0", "trace", "accumulated", "updates", "degree", "rounding", "longest")
 
 
 def scatter_is_sound(accumulated: float, ridge: float) -> bool:
@@ -149,7 +174,11 @@ def scatter_is_sound(accumulated: float, ridge: float) -> bool:
 
 
 class PrimalPrecision:
-    """C0, the moments of all classes, and the scatter matrix with the changes not yet added to it."""
+    """C0, the moments of all classes, and the scatter matrix with the changes not yet added to it.
+
+    With float32 products, C0 is a float32 matrix, and the class means are multiplied as float32 differences from a
+    reference point, which makes the rounding errors several times smaller. Scatter and moments stay float64.
+    """
 
     form = "primal"
 
@@ -158,7 +187,25 @@ class PrimalPrecision:
         self._bank = bank
         self._sums = sums
         self._diagnostics = diagnostics
+        self.wants_float32 = False
+        self._is_factorised = False
+        self.rounding = 0.0
+        """Bound on the error of a score by rounding of the moments since they were computed, with float32 products."""
+        self.longest = 0.0
+        """The largest distance of a class mean from the reference point, with float32 products."""
+        self._differences: Array | None = None
         self.refresh()
+
+    def select(self, float32: bool) -> None:
+        """Use float32 products from the next factorisation on if the error allows it, or float64 products from now."""
+        self.wants_float32 = float32
+        if self._is_factorised and self.uses_float32 and not float32:
+            self._is_factorised = False
+
+    @property
+    def uses_float32(self) -> bool:
+        """Whether the present inverse, and so the products, are float32."""
+        return bool(self.contraction.dtype == self._backend.xp.float32)
 
     def refresh(self) -> None:
         """Recompute everything from the bank."""
@@ -201,7 +248,8 @@ class PrimalPrecision:
         return max(self.trace, SMALLEST_TRACE * self.size)
 
     @property
-    def _scale(self) -> float:
+    def scale(self) -> float:
+        """The factor between P and the contraction."""
         return 1.0 if self._has_no_spread else self.scatter.shape[0] * self.size / self._bounded_trace
 
     @property
@@ -211,6 +259,7 @@ class PrimalPrecision:
     def _factorise(self) -> None:
         self._apply_waiting()
         self._diagnostics.factorisations += 1
+        self.rounding = self.longest = 0.0
         xp, means = self._backend.xp, self._sums.means
         d = self.scatter.shape[0]
         identity = xp.eye(d, dtype=xp.float64, device=self._backend.device)
@@ -221,23 +270,59 @@ class PrimalPrecision:
         else:
             self.contraction = self.rho0 * positive_inverse(self.scatter + self.rho0 * identity)
             self._diagnostics.bounded_precisions += self.trace < SMALLEST_TRACE * self.size
+        first = means @ self.contraction
+        moments = [xp.sum(first * means, axis=1), xp.sum(first * first, axis=1)]
+        largest = float(xp.max(moments[0]))
         self.degree = DEGREE if self.size >= SETTLED else EARLY_DEGREE
+        if self.wants_float32 and self._convert(largest, float(xp.max(moments[1]))):
+            self.degree = self._float32_degree(largest)
+            first = xp.astype(first, xp.float32)
         # mu C^(s+t) mu = (C^s mu).(C^t mu): needs half as many products as moments.
-        powers = [means]
-        for _ in range((self.degree + 1) // 2):
-            powers.append(powers[-1] @ self.contraction)
-        pairs = ((powers[t // 2], powers[t - t // 2]) for t in range(1, self.degree + 1))
-        self.moments = xp.stack([xp.sum(a * b, axis=1) for a, b in pairs])
+        powers = [means, first]
+        for t in range(3, self.degree + 1):
+            if t - t // 2 == len(powers):
+                powers.append(powers[-1] @ self.contraction)
+            moments.append(xp.sum(powers[t // 2] * powers[t - t // 2], axis=1, dtype=xp.float64))
+        self.moments = xp.stack(moments)
         self.updates = 0
         self._move_to_ridge()
         self._is_factorised = True
+
+    def _convert(self, largest: float, second: float) -> bool:
+        """Go on with float32 products if their error is small enough; returns whether it is.
+
+        `largest`, `second`: the largest first and second moment, mu^T C mu and |C mu|^2.
+        """
+        if self._had_no_spread or self._float32_error(largest, LONGER_SAMPLES * second**0.5) > FLOAT32_ROUNDING:
+            return False
+        xp = self._backend.xp
+        self.reference = xp.mean(self._sums.means, axis=0)
+        self._set_differences()
+        self.longest = float(xp.max(xp.vecdot(self._differences, self._differences))) ** 0.5
+        self.contraction = xp.astype(self.contraction, xp.float32)
+        return True
+
+    def _set_differences(self) -> None:
+        xp = self._backend.xp
+        self._differences = xp.astype(self._sums.means - self.reference, xp.float32)
+
+    def _float32_error(self, largest: float, length: float) -> float:
+        """Bound on the rounding error of the score of a sample x with |C x| = `length`."""
+        return self.scale * ROUNDINGS * (length + 0.25 * largest) + self.rounding
+
+    def _float32_degree(self, largest: float) -> int:
+        """The smallest degree for which the ridge may change by FLOAT32_INSERTIONS / N (see `polynomial_error`)."""
+        low, high = FLOAT32_DEGREES
+        error = FLOAT32_RIDGE / (2.0 * self.scale * (0.5 * largest + largest**0.5))
+        wide_enough = (q for q in range(low, high) if 4.0 * error ** (1 / q) * self.size >= FLOAT32_INSERTIONS)
+        return next(wide_enough, high)
 
     def _move_to_ridge(self) -> None:
         """Compute the polynomial for the present ridge and the quadratic terms."""
         self._e = 0.0 if self._has_no_spread else self._ridge / self.rho0 - 1.0
         self._coefficients = polynomial(self._e, self.degree)
         coefficients = self._backend.asarray(self._coefficients)
-        self._quadratic = self._scale * (coefficients @ self.moments)
+        self._quadratic = self.scale * (coefficients @ self.moments)
 
     def _apply_waiting(self) -> None:
         """Add the collected changes to the scatter matrix in one product."""
@@ -257,12 +342,15 @@ class PrimalPrecision:
         xp = self._backend.xp
         rows, signs, new_row = scatter_rows(change)
         self._waiting.append((rows, signs))
+        if self.wants_float32 and not self.uses_float32:
+            self._convert(*(float(xp.max(moment)) for moment in self.moments[:2]))
         # Powers of C0 times the vectors of the update and the sample: the only products with C0 that are needed.
         width, d = len(signs) + 1, rows.shape[1]
         chain = xp.empty(((self.degree + 1) * width, d), dtype=rows.dtype, device=self._backend.device)
         chain[: width - 1], chain[width - 1] = rows, change.x
+        power = xp.astype(chain[:width], self.contraction.dtype, copy=False)
         for start in range(width, chain.shape[0], width):
-            chain[start : start + width] = thin_product(chain[start - width : start], self.contraction)
+            chain[start : start + width] = power = thin_product(power, self.contraction)
         inner = thin_product(chain[:width], chain)
         host = to_numpy(xp.concat([xp.reshape(inner, (-1,)), xp.max(self.moments[0])[None]]))
         inner, largest = host[:-1].reshape(width, -1), float(host[-1])
@@ -291,11 +379,21 @@ class PrimalPrecision:
         own = max(largest, float(update.own_moments[0]))
         # For any sample x, mu^T C0 x is at most the square root of mu^T C0 mu times |x|.
         error = polynomial_error(self._e, self.degree) * (0.5 * own + np.sqrt(own) * MAX_NORM)
-        if self._scale * error <= SCORE_TOLERANCE:
+        if self.scale * error > (FLOAT32_RIDGE if self.uses_float32 else SCORE_TOLERANCE):
+            self._diagnostics.ridge_factorisations += 1
+        elif self.uses_float32 and not self._rounds_little(inner, own):
+            self._diagnostics.float64_fallbacks += 1
+            self.wants_float32 = False
+        else:
             return update
-        self._diagnostics.ridge_factorisations += 1
         self._factorise()
         return None
+
+    def _rounds_little(self, inner: np.ndarray, own: float) -> bool:
+        """Whether float32 products are accurate enough for this sample; `inner` as in `prepare_update`."""
+        width = inner.shape[0]
+        length = max(float(inner[-1, 3 * width - 1]), 0.0) ** 0.5  # |C x|, from x^T C^2 x
+        return self._float32_error(own, length) <= FLOAT32_ROUNDING
 
     def count_update(self, probe: Array) -> None:
         """Count an update; check the inverse after every CHECK_EVERY updates."""
@@ -303,6 +401,9 @@ class PrimalPrecision:
         self.updates += 1
         if self.updates % CHECK_EVERY == 0:
             self._check(probe)
+        elif self.rounding > FLOAT32_ROUNDING / 4.0:
+            self._diagnostics.scheduled_factorisations += 1
+            self._factorise()
 
     def _recompute_if_unsound(self) -> bool:
         """Recompute everything if the changes of the scatter are so large that its rounding errors could matter."""
@@ -316,26 +417,56 @@ class PrimalPrecision:
         backend = self._backend
         # Only the mean of class k has changed; its moments are part of the update.
         vectors = rows_and_sample(powers, backend.asarray(update.sample_coefficients), rank)
-        onto = thin_product(vectors, self._sums.means)
-        cross = onto[-1]
-        self.moments -= moment_decrease(onto[:-1], backend.asarray(update.spread), self.degree)
+        if self.uses_float32:
+            steps, cross = self._onto_differences(k, vectors)
+            self._count_rounding(update, powers[:rank], steps[:rank])
+        else:
+            onto = thin_product(vectors, self._sums.means)
+            steps, cross = onto[:-1], onto[-1]
+        self.moments -= moment_decrease(steps, backend.asarray(update.spread, steps.dtype), self.degree)
         self.moments[:, k] = backend.asarray(update.own_moments)
         first = powers[:rank]
-        subtract_product(self.contraction, first.T @ backend.asarray(update.inverse), first)
+        left = first.T @ backend.asarray(update.inverse)
+        if self.uses_float32:
+            left, first = (backend.asarray(part, self.contraction.dtype) for part in (left, first))
+        subtract_product(self.contraction, left, first)
         self._move_to_ridge()
         cross[k] = update.own_cross
-        return self._scale * cross
+        return self.scale * cross
+
+    def _onto_differences(self, k: int, vectors: Array) -> tuple[Array, Array]:
+        """Products of the means with all rows but the last, float32, and with the last one, float64."""
+        xp = self._backend.xp
+        assert self._differences is not None
+        own = self._sums.means[k] - self.reference
+        self._differences[k] = xp.astype(own, xp.float32)
+        self.longest = max(self.longest, float(own @ own) ** 0.5)
+        shift = vectors @ self.reference
+        onto = thin_product(xp.astype(vectors, xp.float32), self._differences)
+        cross = xp.astype(onto[-1], xp.float64) + shift[-1]
+        onto += xp.astype(shift, xp.float32)[:, None]
+        return onto[:-1], cross
+
+    def _count_rounding(self, update: PrecisionUpdate, first: Array, steps: Array) -> None:
+        """Add the rounding of the moments by this insertion. Its sign is random, so squares are added."""
+        xp = self._backend.xp
+        largest = max(float(xp.max(steps)), -float(xp.min(steps)))
+        size = float(xp.linalg.vector_norm(first)) * self.longest
+        rounding = self.scale * float(np.abs(update.inverse).sum()) * largest * ROUNDINGS * size
+        self.rounding = math.hypot(self.rounding, rounding)
 
     def _check(self, probe: Array) -> None:
         """Compare C0 with rho0 (S + rho0 I)^-1 on a probe vector; recompute it if it drifted or after MAX_UPDATES."""
         self._apply_waiting()
         self._diagnostics.checks += 1
-        answer = self.contraction @ probe
+        xp, backend = self._backend.xp, self._backend
+        answer = backend.asarray(self.contraction @ backend.asarray(probe, self.contraction.dtype), xp.float64)
         residual = (self.scatter @ answer) / self.rho0 + answer - probe
-        drift = float(self._backend.xp.linalg.vector_norm(residual) / self._backend.xp.linalg.vector_norm(probe))
+        drift = float(xp.linalg.vector_norm(residual) / xp.linalg.vector_norm(probe))
         self._diagnostics.largest_drift = max(self._diagnostics.largest_drift, drift if drift >= 0 else np.inf)
         # A relative error of the inverse becomes an error of the scores, which are as large as the precision.
-        if not drift <= min(DRIFT_TOLERANCE, SCORE_TOLERANCE / (MAX_LENGTHS * self._scale)):
+        allowed = min(DRIFT_TOLERANCE, SCORE_TOLERANCE / (MAX_LENGTHS * self.scale))
+        if not drift <= (FLOAT32_DRIFT if self.uses_float32 else allowed):
             self._diagnostics.drift_factorisations += 1
             self._factorise()
         elif self.updates >= MAX_UPDATES:
@@ -356,24 +487,61 @@ class PrimalPrecision:
     def cross(self, x: Array) -> Array:
         """mu_k^T P x, (n, K)."""
         self.finish()
-        return self._scale * (self._contract(x) @ self._sums.means.T)
+        if not self.uses_float32:
+            return self.scale * (self._contract(x) @ self._sums.means.T)
+        xp = self._backend.xp
+        assert self._differences is not None
+        contracted = self._contract(xp.astype(x, xp.float32))
+        length = float(xp.max(xp.vecdot(contracted, contracted))) ** 0.5
+        if self._float32_error(float(xp.max(self.moments[0])), length) > FLOAT32_ROUNDING:
+            return self.scale * (self.exact(x) @ self._sums.means.T)
+        shift = xp.astype(contracted, xp.float64) @ self.reference
+        return self.scale * (xp.astype(contracted @ self._differences.T, xp.float64) + shift[:, None])
+
+    def exact(self, rows: Array) -> Array:
+        """C(rho) applied to rows (n, d) in float64, whatever the precision of the products."""
+        if not self.uses_float32:
+            return self._contract(rows)
+        xp, scatter, ridge = self._backend.xp, self.scatter, self._ridge
+        waiting = [(part, self._backend.asarray(signs)) for part, signs in self._waiting]
+        result = xp.zeros_like(rows)
+        for _ in range(REFINEMENTS):
+            changes = sum((((result @ part.T) * signs) @ part for part, signs in waiting), xp.zeros_like(rows))
+            residual = rows - result - (thin_product(result, scatter) + changes) / ridge
+            if float(xp.max(xp.abs(residual))) < REFINED:
+                return result
+            correction = thin_product(xp.astype(residual, xp.float32), self.contraction)
+            result = result + xp.astype(correction, xp.float64)
+        return rows @ self._exact_contraction()
+
+    def _exact_contraction(self) -> Array:
+        """C(rho) in float64, from the scatter."""
+        xp, scatter = self._backend.xp, self._backend.copy(self.scatter)
+        for rows, signs in self._waiting:
+            scatter += (rows * self._backend.asarray(signs)[:, None]).T @ rows
+        identity = xp.eye(scatter.shape[0], dtype=xp.float64, device=self._backend.device)
+        return self._ridge * positive_inverse(scatter + self._ridge * identity)
 
     def directions(self) -> Array:
         """P mu_k, (K, d)."""
         self.finish()
-        return self._scale * self._contract(self._sums.means)
+        if self.uses_float32:
+            return self._sums.means @ self.matrix()
+        return self.scale * self._contract(self._sums.means)
 
     def matrix(self) -> Array:
         """P (d, d)."""
         self.finish()
         xp = self._backend.xp
-        return self._scale * self._contract(
-            xp.eye(self.scatter.shape[0], dtype=xp.float64, device=self._backend.device)
-        )
+        if self.uses_float32:
+            return self.scale * self._exact_contraction()
+        return self.scale * self._contract(xp.eye(self.scatter.shape[0], dtype=xp.float64, device=self._backend.device))
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         self.finish()
         arrays = {"scatter": self.scatter, "contraction": self.contraction, "moments": self.moments}
+        if self.uses_float32:
+            arrays["reference"] = self.reference
         if self._waiting:
             arrays["waiting"] = self._backend.xp.concat([rows for rows, _ in self._waiting])
             signs = np.concatenate([signs for _, signs in self._waiting])
@@ -382,19 +550,26 @@ class PrimalPrecision:
         return arrays, {"waiting": waiting, **{name: getattr(self, name) for name in SCALARS}}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        own = {"scatter": self.scatter, "contraction": self.contraction}
-        check_shapes(arrays, own)
+        check_shapes(arrays, {"scatter": self.scatter})
         self.degree, waiting = int(values["degree"]), int(values["waiting"])
-        shapes: dict[str, tuple[int, ...]] = {"moments": (self.degree, self.moments.shape[1])}
+        d, float64 = len(self.scatter), self.scatter.dtype
+        float32 = "reference" in arrays
+        shapes: dict[str, tuple[int, ...]] = {"contraction": (d, d), "moments": (self.degree, self.moments.shape[1])}
+        if float32:
+            shapes["reference"] = (d,)
         if waiting:
-            shapes |= {"waiting": (waiting, len(self.scatter)), "waiting_signs": (waiting,)}
+            shapes |= {"waiting": (waiting, d), "waiting_signs": (waiting,)}
         for name, shape in shapes.items():  # compared without making arrays of these shapes, which may be huge
-            if tuple(arrays[name].shape) != shape or arrays[name].dtype != self.scatter.dtype:
-                raise ValueError(f"the engine's {name} must be {self.scatter.dtype} of shape {shape}")
-        for name in SCALARS:
-            setattr(self, name, type(getattr(self, name))(values[name]))
+            dtype = self._backend.xp.float32 if float32 and name == "contraction" else float64
+            if tuple(arrays[name].shape) != shape or arrays[name].dtype != dtype:
+                raise ValueError(f"the engine's {name} must be {dtype} of shape {shape}")
+        for name in SCALARS:  # files of earlier versions have no "rounding"
+            setattr(self, name, type(getattr(self, name))(values.get(name, 0)))
         self.scatter, self.contraction, self.moments = arrays["scatter"], arrays["contraction"], arrays["moments"]
         self._waiting = []
         if waiting:
             self._waiting.append((arrays["waiting"], to_numpy(arrays["waiting_signs"])))
+        if float32:
+            self.reference = arrays["reference"]
+            self._set_differences()
         self._move_to_ridge()

@@ -25,7 +25,6 @@ from zeroshift.adapt.engines.replay_blocks import (
 from zeroshift.adapt.engines.streaming import SMALLEST_PRIMAL, StreamingEngine
 from zeroshift.arrays import Array
 from zeroshift.precision import FLOAT32_TOLERANCE
-from zeroshift.zero_shot import softmax
 
 __all__ = ["AutoEngine", "ReplayEngine"]
 
@@ -41,9 +40,6 @@ REPLAY_FROM = 128
 
 class ReplayEngine(StreamingEngine):
     """Streaming for the start of a stream, then blocks of rows."""
-
-    _float32_failed = False
-    """Whether a check found too large an error of float32 products."""
 
     @property
     def block_rows(self) -> int:  # type: ignore[override]
@@ -77,7 +73,7 @@ class ReplayEngine(StreamingEngine):
     def _replay(self, features: Array, batch_size: int) -> Array:
         """Learn and score one block of rows, (n, K)."""
         xp = self._backend.xp
-        dtype = xp.float64 if self._float32_failed else features.dtype
+        dtype = xp.float64 if self._float64_only else features.dtype
         self.diagnostics.products = "float32" if dtype == xp.float32 else "float64"
         features = self.widened(features)
         log_y, plan, confidences = self._plan_insertions(features)
@@ -178,7 +174,7 @@ class ReplayEngine(StreamingEngine):
             self._precision = self._new_precision()
         self._mark_changed()
         if scores.dtype == self._backend.xp.float32:
-            self._check_float32(scores, features, log_y)
+            self._compare_with_float64(features[-1:], log_y[-1:], scores[-1:])
 
     def _solve(self, problems: list[BlockProblem], dtype: Any, expected_size: float) -> tuple[list[Array], float]:
         """`solve_all`, in float64 if float32 products could change a probability by more than the tolerance."""
@@ -193,18 +189,6 @@ class ReplayEngine(StreamingEngine):
             self.diagnostics.float64_fallbacks += 1
         discriminants, size = solve_all(problems, wide)
         return discriminants, float(size)
-
-    def _check_float32(self, scores: Array, features: Array, log_y: Array) -> None:
-        """Score the last row in float64 as well; if its probabilities differ too much, use float64 until a reset."""
-        exact = softmax(self._score(features[-1:], log_y[-1:]))
-        answer = softmax(self._backend.asarray(scores[-1:], self._backend.xp.float64))
-        error = float(self._backend.xp.max(self._backend.xp.abs(exact - answer)))
-        diagnostics = self.diagnostics
-        diagnostics.float32_checks += 1
-        diagnostics.largest_float32_error = max(diagnostics.largest_float32_error, error)
-        if not error <= FLOAT32_TOLERANCE:
-            self._float32_failed = True
-            diagnostics.float64_fallbacks += 1
 
 
 class AutoEngine(ReplayEngine):

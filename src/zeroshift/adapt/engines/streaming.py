@@ -18,17 +18,21 @@ from zeroshift.adapt.engines.class_statistics import BankInsertion, ClassSums
 from zeroshift.adapt.engines.cuda_graph import RecordedStep
 from zeroshift.adapt.engines.precision_dual import DualPrecision
 from zeroshift.adapt.engines.precision_iterated import IteratedPrecision
-from zeroshift.adapt.engines.precision_primal import PrimalPrecision
+from zeroshift.adapt.engines.precision_primal import CHECK_EVERY, PrimalPrecision
 from zeroshift.adapt.engines.precision_simple import RECOMPUTE_WORK, FixedPrecision, RecomputedPrecision
-from zeroshift.adapt.statistics import AdaptSettings, Gaussians
+from zeroshift.adapt.statistics import AdaptSettings, Gaussians, discriminant
 from zeroshift.arrays import Array, Backend, to_numpy
-from zeroshift.zero_shot import log_posterior, zero_shot_stats
+from zeroshift.precision import FLOAT32_TOLERANCE
+from zeroshift.zero_shot import log_posterior, softmax, zero_shot_stats
 
 __all__ = ["SMALLEST_PRIMAL", "Precision", "StreamingEngine"]
 
 HEAD_AFTER = 8
 """A sample that enters no bank costs a few d^2, or K d if the linear classifier P mu is available. Computing that
 classifier takes about as long as K / HEAD_AFTER such samples."""
+
+CHECKED_CLASSES = 4
+"""Classes whose quadratic terms a check of float32 products computes in float64."""
 
 SMALLEST_PRIMAL = 8
 """Banks of up to this many entries always use the dual form, for any dimension."""
@@ -69,6 +73,10 @@ class StreamingEngine(EngineBase):
         self._backend = Backend.of(prototypes)
         self.diagnostics = EngineDiagnostics()
         self._recorded_step: RecordedStep | None = None
+        self._float32 = False
+        """Whether products of this call may be float32."""
+        self._float64_only = False
+        """Whether a check found float32 products too inaccurate."""
         self.refresh()
 
     def copied(self) -> Self:
@@ -86,7 +94,7 @@ class StreamingEngine(EngineBase):
         self._precision = self._new_precision()
         self.finish()
         self._mark_changed()
-        self._derived = True
+        self._derived = not self._uses_float32
 
     @property
     def _suitable_form(self) -> type[Precision]:
@@ -101,7 +109,20 @@ class StreamingEngine(EngineBase):
         return DualPrecision if self._sums.size <= self._dual_limit else PrimalPrecision
 
     def _new_precision(self) -> Precision:
-        return self._suitable_form(self._backend, self._bank, self._sums, self.diagnostics)
+        precision = self._suitable_form(self._backend, self._bank, self._sums, self.diagnostics)
+        if isinstance(precision, PrimalPrecision):
+            precision.select(self._float32)
+        return precision
+
+    def select_products(self, features: Array) -> None:
+        """Products may be float32 if the rows are, in the primal form, once its error bound allows it."""
+        self._float32 = features.dtype == self._backend.xp.float32 and not self._float64_only
+        if isinstance(self._precision, PrimalPrecision):
+            self._precision.select(self._float32)
+
+    @property
+    def _uses_float32(self) -> bool:
+        return isinstance(self._precision, PrimalPrecision) and self._precision.uses_float32
 
     @property
     def _dual_limit(self) -> int:
@@ -133,10 +154,13 @@ class StreamingEngine(EngineBase):
         found = self._bank.find_slot(k, confidence)
         if found is None:
             self._idle += 1
-            return self._score(features, log_y)
-        cross = self._insert(k, *found, features[0], self._backend.xp.exp(log_y[0, k]), confidence)
-        self._mark_changed()
-        return self._fuse(features, log_y, self._precision.cross(features) if cross is None else cross[None, :])
+            scores = self._score(features, log_y)
+        else:
+            cross = self._insert(k, *found, features[0], self._backend.xp.exp(log_y[0, k]), confidence)
+            self._mark_changed()
+            scores = self._fuse(features, log_y, self._precision.cross(features) if cross is None else cross[None, :])
+        self._check_products(features, log_y, scores)
+        return scores
 
     def _step_batch(self, features: Array) -> Array:
         log_y, plan, confidences = self._plan_insertions(features)
@@ -144,7 +168,46 @@ class StreamingEngine(EngineBase):
             self._idle += features.shape[0]
             return self._score(features, log_y)
         self._learn(plan, features, log_y, confidences)
-        return self._fuse(features, log_y, self._precision.cross(features))
+        scores = self._fuse(features, log_y, self._precision.cross(features))
+        self._check_products(features[:1], log_y[:1], scores[:1])
+        return scores
+
+    def _check_products(self, features: Array, log_y: Array, scores: Array) -> None:
+        """Note the precision of the products; if it is float32, check this row once in a while."""
+        precision = self._precision
+        self.diagnostics.products = "float64"
+        if isinstance(precision, PrimalPrecision) and precision.uses_float32:
+            self.diagnostics.products = "float32"
+            if (self._idle or precision.updates) % CHECK_EVERY == 0:
+                self._compare_with_float64(features, log_y, scores)
+
+    def _compare_with_float64(self, features: Array, log_y: Array, scores: Array) -> None:
+        """Score one row in float64 as well. If its probabilities differ too much, products are float64 from now on."""
+        xp, diagnostics = self._backend.xp, self.diagnostics
+        exact = softmax(self._exact_scores(features, log_y, scores))
+        answer = softmax(self._backend.asarray(scores, xp.float64))
+        error = float(xp.max(xp.abs(exact - answer)))
+        diagnostics.float32_checks += 1
+        diagnostics.largest_float32_error = max(diagnostics.largest_float32_error, error if error >= 0 else np.inf)
+        if not error <= FLOAT32_TOLERANCE:
+            diagnostics.float64_fallbacks += 1
+            self._float64_only = True
+            if isinstance(self._precision, PrimalPrecision):
+                self._precision.select(False)
+
+    def _exact_scores(self, features: Array, log_y: Array, scores: Array) -> Array:
+        """Scores of one row in float64; `scores` are about the same."""
+        xp, precision = self._backend.xp, self._precision
+        if not isinstance(precision, PrimalPrecision):
+            return self._score(features, log_y)
+        # The quadratic terms of the most probable classes are exact; those of the others hardly matter.
+        best = xp.argsort(-scores[0])[:CHECKED_CLASSES]
+        means = self._sums.means[best]
+        quadratic = self._backend.copy(precision.quadratic)
+        contracted = precision.exact(xp.concat([features, means]))
+        quadratic[best] = precision.scale * xp.sum(contracted[1:] * means, axis=1)
+        cross = precision.scale * (contracted[:1] @ self._sums.means.T)
+        return self._add_bank_term(log_y + cross - 0.5 * quadratic, features)
 
     def step_recorded(self, features: Array) -> RecordedStep | None:
         """One row, as a recorded CUDA graph with its scores. None, with nothing changed, if `step` must process it."""
@@ -182,13 +245,22 @@ class StreamingEngine(EngineBase):
     def scorer(self, rows: int) -> Callable[[Array], Array]:
         """A function that scores features with the present statistics; `rows` is the total number of rows."""
         # Depends only on the number of rows: an answer must not depend on earlier calls of `predict`.
-        head = self._precision.directions() if rows * HEAD_AFTER >= self._prototypes.shape[0] else None
+        use_head = rows * HEAD_AFTER >= self._prototypes.shape[0] and not self._uses_float32
+        head = self._precision.directions() if use_head else None
+        exact: list[Gaussians] = []
 
         def scores(features: Array) -> Array:
+            float32 = self._uses_float32 and features.dtype == self._backend.xp.float32
             features = self.widened(features)
             log_y = log_posterior(features, self._prototypes, self._logit_scale)
             if self._sums.size == 0:
                 return log_y
+            if self._uses_float32 and not float32:
+                # Learned with float32 products, but float64 ones are wanted now.
+                exact[:] = exact or [self.gaussians]
+                return self._add_bank_term(
+                    discriminant(features, exact[0].directions, exact[0].offsets) + log_y, features
+                )
             cross = self._precision.cross(features) if head is None else features @ head.T
             return self._fuse(features, log_y, cross)
 
@@ -197,31 +269,41 @@ class StreamingEngine(EngineBase):
     def _score(self, features: Array, log_y: Array) -> Array:
         if self._sums.size == 0:
             return log_y
-        if self._head is None and self._idle * HEAD_AFTER >= self._prototypes.shape[0]:
+        if self._head is None and self._idle * HEAD_AFTER >= self._prototypes.shape[0] and not self._uses_float32:
             self._head = self._precision.directions()
         cross = self._precision.cross(features) if self._head is None else features @ self._head.T
         return self._fuse(features, log_y, cross)
 
     def _fuse(self, features: Array, log_y: Array, cross: Array) -> Array:
         scores = log_y + cross - 0.5 * self._precision.quadratic
-        return scores + self._sums.bank_term(features) if self._settings.use_bank_term else scores
+        return self._add_bank_term(scores, features, float32=self._uses_float32)
+
+    def _add_bank_term(self, scores: Array, features: Array, *, float32: bool = False) -> Array:
+        return scores + self._sums.bank_term(features, float32=float32) if self._settings.use_bank_term else scores
 
     @property
     def gaussians(self) -> Gaussians:
+        matrix = self._precision.matrix()
+        if self._uses_float32:
+            return Gaussians.of(self._sums.means, matrix)
         directions = self._precision.directions()
-        return Gaussians(self._sums.means, self._precision.matrix(), directions, -0.5 * self._precision.quadratic)
+        return Gaussians(self._sums.means, matrix, directions, -0.5 * self._precision.quadratic)
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """What resuming bit for bit needs in addition to the bank; nothing if all was just recomputed from the bank."""
         if self._derived:
             return {}, {"idle": self._idle} if self._idle else {}
         arrays, values = self._precision.state()
-        return {**self._sums.arrays(), **arrays}, {**values, "form": self._precision.form, "idle": self._idle}
+        values |= {"form": self._precision.form, "idle": self._idle}
+        if self._float64_only:
+            values["float64_only"] = True
+        return {**self._sums.arrays(), **arrays}, values
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
         """Restore a saved state, or recompute everything from the bank if nothing was saved."""
         self.refresh()
         self._idle = int(values.get("idle", 0))
+        self._float64_only = bool(values.get("float64_only", False))
         if values.get("form") != self._precision.form:
             # Nothing was saved, or a version that selects another form saved it: use what `refresh` computed.
             return

@@ -201,4 +201,6 @@ def check_memory(memory: LowEntropyMemory, n_seen: int) -> None:
 
 def _comparable(entropies: np.ndarray | float) -> np.ndarray:
     """Entropies rounded so that those of equal samples are equal; at least 0, since rounding may leave -0."""
-    return np.maximum(quantize(np.asarray(entropies, dtype=np.float64)), 0.0)
+    values = np.asarray(entropies, dtype=np.float64)
+    held = np.isfinite(values)  # an empty slot has an infinite entropy
+    return np.where(held, np.maximum(quantize(np.where(held, values, 0.0)), 0.0), np.inf)
