@@ -32,7 +32,7 @@ def section(cases: dict[str, Any]) -> str:
 
 
 def _order(settings: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(settings[name] for name in ("source", "classes", "dimension", "samples"))
+    return tuple(settings[name] for name in ("competitors", "source", "classes", "dimension", "samples"))
 
 
 def _where(case: dict[str, Any]) -> str:

@@ -35,6 +35,7 @@ def case_record(classes: int, dimension: int, samples: int = 500) -> dict:
             "streaming": {
                 **engine,
                 "times_faster_than_direct": 123.0,
+                "float64": {"seconds": 2.0, "seconds_per_sample": 0.004, "interpolated": True},
                 "latency": {"all": latency},
                 "windows": [{"seen": n, "seconds_per_sample": 0.001} for n in range(50, 501, 50)],
                 "memory": {"bytes_beyond_input_and_output": 12_000_000},
@@ -78,6 +79,21 @@ def test_tables_fit_a_terminal_and_hide_nothing(cases):
     assert "samples seen" in printed(growth_table(growth(cases)))
 
 
+def test_geometry_competitors_and_both_precisions_are_shown():
+    record = case_record(10, 64)
+    record["settings"] |= {"source": "clustered", "competitors": 2}
+    text = printed(bench_tables({"one": record})[0])
+    assert "clustered, K=10 d=64 N=500, 2 competing processes" in text
+    assert "~4 ms" in text
+
+
+def test_cases_of_different_load_or_geometry_are_not_one_curve():
+    other, busy = case_record(100, 64), case_record(1000, 64)
+    other["settings"]["source"] = "clustered"
+    busy["settings"]["competitors"] = 2
+    assert growth({"a": case_record(10, 64), "b": other, "c": busy})["classes"] == []
+
+
 def test_wrong_answers_and_failures_are_warned_about(cases):
     wrong, failed = case_warnings({"one": cases["10 64"]})
     assert wrong.startswith("streaming at K=10 d=64 N=500: 50.0% of predictions differ from the definition's")
@@ -106,7 +122,7 @@ def test_the_section_of_results_md(cases, monkeypatch):
 
 def test_markdown_has_a_row_for_each_engine_and_floor(cases):
     lines = cases_markdown(cases).splitlines()
-    assert len(lines) == 2 + 3 * 5
+    assert len(lines) == 2 + 3 * 4
     assert len({line.count("|") for line in lines}) == 1
     assert "| streaming | K, d=64 N=500 | 10: 2 ms, 100: 2 ms |" in growth_table(growth(cases)).markdown()
 

@@ -1,5 +1,8 @@
 """Measurements use the right states, rows and sums. No test depends on a time."""
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -7,7 +10,16 @@ from zeroshift import OnlineADAPT
 from zeroshift.arrays import Backend
 from zeroshift.benchmarks.baseline_products import time_baseline_products
 from zeroshift.benchmarks.bench import is_measured, run_cases
-from zeroshift.benchmarks.case import FULL, BenchBackend, BenchCase, check_engines, grid_sizes, measure_case
+from zeroshift.benchmarks.case import (
+    DEFAULT,
+    FULL,
+    BenchBackend,
+    BenchCase,
+    check_engines,
+    default_cases,
+    grid_sizes,
+    measure_case,
+)
 from zeroshift.benchmarks.engines import (
     MIXTURE_SINGLE,
     BankSchedule,
@@ -15,7 +27,8 @@ from zeroshift.benchmarks.engines import (
     bank_schedule,
     measure_mixture,
 )
-from zeroshift.benchmarks.problems import clip_like
+from zeroshift.benchmarks.machine import competing_processes
+from zeroshift.benchmarks.problems import GEOMETRIES, clip_like
 from zeroshift.benchmarks.timing import TimedSteps, agreement, latency_percentiles, time_steps
 
 NUMPY = Backend.named("numpy", "cpu")
@@ -153,6 +166,44 @@ def test_settings_that_differ_are_not_the_same_measurement():
 
 def test_a_stream_of_few_samples_has_points_with_rows_after_them():
     assert small(samples=10).points()[-1] < 10
+
+
+def test_default_cases_include_the_other_geometry_and_a_busy_machine():
+    cases = default_cases(backend=BenchBackend(), engines=("direct",))
+    assert {(case.classes, case.dimension, case.samples) for case in cases} == set(DEFAULT)
+    assert {case.source for case in cases} == set(GEOMETRIES)
+    assert [case.competitors for case in cases if case.competitors] == [2]
+    assert len({case.key for case in cases}) == len(cases)
+
+
+def test_competing_processes_run_until_the_block_ends():
+    with competing_processes(2):
+        started = _children()
+        assert len(started) == 2
+    assert not _children()
+
+
+def _children() -> list[int]:
+    """Processes that this one has started and that still run."""
+    tasks = Path(f"/proc/{os.getpid()}/task")
+    if not tasks.exists():
+        pytest.skip("needs /proc")
+    found = [int(pid) for task in tasks.iterdir() for pid in (task / "children").read_text().split()]
+    return [pid for pid in found if b"matrix @ matrix" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def test_both_precisions_are_timed(every_engine):
+    engines = measure_case(small(every_engine, source="clustered"))["engines"]
+    for name in ("streaming", "replay", "transductive", "mixture call", "mixture set"):
+        assert engines[name]["float64"]["seconds"] > 0
+    assert engines["streaming"]["float64"]["interpolated"]
+    assert engines["transductive"]["health"]["products"] == "float32"
+
+
+def test_near_ties_are_not_other_predictions():
+    definition = np.array([[0.50005, 0.49995], [0.6, 0.4]])
+    swapped = definition[:, ::-1]
+    assert agreement(swapped, definition)["argmax_equal"] == 0.5
 
 
 def test_the_full_grid():

@@ -39,8 +39,22 @@ def test_the_table(call):
     done = call("bench", "--classes", "3", "--dimensions", "16", "--samples", "40", "--no-memory", "--threads", "1")
     assert done.exit_code == 0, done.stderr
     assert "K=3 d=16 N=40, threads 1" in done.stdout
-    assert "floor f64" in done.stdout
+    assert "floor" in done.stdout
+    assert "f64" in done.stdout
     assert "transductive" in done.stdout
+
+
+def test_geometries_and_a_busy_machine(call):
+    done = call(
+        "bench", "--classes", "3", "--dimensions", "16", "--samples", "40", "--steps", "1", "--repeats", "1",
+        "--geometry", "clip_like,clustered", "--busy", "1", "--json",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.stderr
+    cells = list(json.loads(done.stdout)["cells"].values())
+    assert [cell["settings"]["source"] for cell in cells] == ["clip_like", "clustered"]
+    for cell in cells:
+        assert cell["settings"]["competitors"] == 1
+        assert all("memory" not in record for record in cell["engines"].values())
 
 
 def test_real_features(call, small_file):
@@ -66,6 +80,9 @@ def test_real_features(call, small_file):
         (["--engines", "direkt"], "got 'direkt'. Did you mean 'direct'?"),
         (["--engines", ","], "--engines names no engine"),
         (["--steps", "0"], "--steps must be an integer from 1 to 10000; got 0"),
+        (["--geometry", "round"], "--geometry must be one of 'clip_like', 'clustered'; got 'round'"),
+        (["--geometry", "clustered", "--on", "pack:cifar10"], "--on uses features as they are; leave out --geometry"),
+        (["--busy", "-1"], "--busy must be an integer from 0 to 1024; got -1"),
         (["--repeats", "0"], "--repeats must be an integer from 1 to 10000; got 0"),
         (["--threads", "0"], "--threads must be an integer from 1 to 1024; got 0"),
         (["--library", "jax"], "--library must be one of 'numpy', 'torch'; got 'jax'"),

@@ -26,14 +26,15 @@ from zeroshift.benchmarks.engines import (
     measure_online,
     measure_transductive,
 )
-from zeroshift.benchmarks.machine import busy_cores
+from zeroshift.benchmarks.machine import busy_cores, competing_processes
 from zeroshift.benchmarks.memory import TRANSDUCTIVE, Measurement, peak_memory
-from zeroshift.benchmarks.problems import BenchProblem, clip_like
+from zeroshift.benchmarks.problems import GEOMETRIES, BenchProblem, clip_like
 from zeroshift.benchmarks.timing import limit_threads, threads_in_use
 from zeroshift.parameters import Number
 from zeroshift.suggest import did_you_mean
 
 __all__ = [
+    "COMPETITORS",
     "DEFAULT",
     "FULL",
     "QUICK",
@@ -41,15 +42,16 @@ __all__ = [
     "BenchCase",
     "Size",
     "check_engines",
+    "default_cases",
     "grid_sizes",
     "measure_case",
 ]
 
-FORMAT = 2
+FORMAT = 3
 """Raised when measurements or the generator change so much that older records must not be reused."""
 
 SYNTHETIC = "clip_like"
-"""The source of generated features; any other is a feature set."""
+"""The usual source of features. The others are the other `GEOMETRIES`, and feature sets."""
 
 Size = tuple[int, int, int]
 """(classes, dimension, samples)."""
@@ -65,7 +67,13 @@ DEFAULT: tuple[Size, ...] = (
     (1000, 1024, 5000),
     (1000, 512, 20000),
 )
-"""Lines over K, over d and over the length of the stream, which cross at ImageNet's size: a few minutes."""
+"""Lines over K, over d and over the length of the stream, which cross at ImageNet's size."""
+
+CROSSING: Size = (1000, 512, 5000)
+"""Where they cross. This size is also measured in the other geometry, and on a busy machine."""
+
+COMPETITORS = 2
+"""Competing processes on the busy machine."""
 
 FULL: tuple[Size, ...] = tuple(product((10, 100, 1000), (256, 512, 1024), (1000, 5000, 20000)))
 """All combinations: most of an hour."""
@@ -97,11 +105,14 @@ class BenchCase:
     repeats: int = 3
     seed: int = 0
     memory: bool = True
+    competitors: int = 0
+    """Other processes that multiply matrices meanwhile. With any, memory is not measured."""
 
     @property
     def key(self) -> str:
         where = f"{self.backend.library} {self.backend.device} threads {self.backend.threads or 'default'}"
-        return f"{self.source} K={self.classes} d={self.dimension} N={self.samples} {where}"
+        busy = f" competitors {self.competitors}" if self.competitors else ""
+        return f"{self.source} K={self.classes} d={self.dimension} N={self.samples} {where}{busy}"
 
     def record(self) -> dict[str, Any]:
         """Everything that must be equal for a measurement to be reused."""
@@ -135,6 +146,13 @@ def check_engines(names: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(["direct", *wanted]))
 
 
+def default_cases(**shared: Any) -> list[BenchCase]:
+    """The sizes of `DEFAULT`, and `CROSSING` in the other geometries and on a busy machine: about 20 minutes."""
+    sizes = [BenchCase(*size, **shared) for size in DEFAULT]
+    others = [BenchCase(*CROSSING, source=name, **shared) for name in GEOMETRIES if name != SYNTHETIC]
+    return [*sizes, *others, BenchCase(*CROSSING, competitors=COMPETITORS, **shared)]
+
+
 def measure_case(
     case: BenchCase, problem: BenchProblem | None = None, notify: Notify = lambda what: None
 ) -> dict[str, Any]:
@@ -143,7 +161,14 @@ def measure_case(
     busy = busy_cores()
     if problem is None:
         notify("generating the problem")
-        problem = clip_like(case.classes, case.dimension, case.samples, seed=case.seed)
+        problem = clip_like(case.classes, case.dimension, case.samples, seed=case.seed, geometry=case.source)
+    with competing_processes(case.competitors):
+        return _measured(case, problem, busy, began, notify)
+
+
+def _measured(
+    case: BenchCase, problem: BenchProblem, busy: float | None, began: float, notify: Notify
+) -> dict[str, Any]:
     array_backend = Backend.named(case.backend.library, case.backend.device)
     with limit_threads(case.backend.threads), tempfile.TemporaryDirectory(prefix="zeroshift-bench-") as folder:
         features = array_backend.asarray(np.asarray(problem.features))
@@ -156,14 +181,14 @@ def measure_case(
             steps=case.steps, repeats=case.repeats, notify=notify,
         )  # fmt: skip
         notify(TRANSDUCTIVE)
-        product = baseline["float64"]["median"]
+        product = baseline["float32"]["median"]
         whole = measure_transductive(problem, features, array_backend, product, case.repeats)
         notify("the anchored mixture")
         mixture = measure_mixture(problem, features, array_backend, case.repeats)
         records = {**online, TRANSDUCTIVE: whole, **mixture}
         for record in records.values():
             record["times_the_floor"] = record["seconds"] / product
-        if case.memory:
+        if case.memory and not case.competitors:
             _add_memory(records, case, problem, schedule, Path(folder), notify)
         threads = threads_in_use()
     return {

@@ -8,7 +8,7 @@ samples enter a bank depends on the zero-shot posterior only.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,6 @@ from zeroshift.benchmarks.timing import (
     TimedSteps,
     agreement,
     latency_percentiles,
-    stream_scores,
     time_spread,
     time_steps,
     time_stream,
@@ -67,6 +66,9 @@ MIXTURE_METHODS: dict[str, type[OnlineAnchoredMixture] | type[TransductiveAnchor
     MIXTURE_SET: TransductiveAnchoredMixture,
 }
 """Forms of the mixture that get the whole array in one call."""
+
+LONG = 60.0
+"""Seconds after which a measurement is not repeated."""
 
 N_WINDOWS = 20
 """Parts of a stream whose times show whether the time per sample grows with the samples seen."""
@@ -156,8 +158,8 @@ def measure_online(
     records: dict[str, Any] = {DEFINITION: _definition_record(definition, schedule)}
     prototypes = array_backend.asarray(np.asarray(problem.prototypes))
 
-    def fresh(engine: str) -> OnlineADAPT:
-        return OnlineADAPT(prototypes, logit_scale=problem.logit_scale, engine=engine)
+    def fresh(engine: str, precision: str = "auto") -> OnlineADAPT:
+        return OnlineADAPT(prototypes, logit_scale=problem.logit_scale, engine=engine, precision=precision)
 
     for engine in engines:
         if engine == DEFINITION:
@@ -175,17 +177,22 @@ def measure_online(
 
 def _definition_record(definition: dict[int, TimedSteps], schedule: BankSchedule) -> dict[str, Any]:
     """Times at the sampled points, and the time of the whole stream, interpolated between the points."""
-    points = [_point(seen, taken, schedule) for seen, taken in definition.items()]
-    # A kind of sample that occurs at no point is rare, and counts as the other kind.
-    entering = _interpolated(points, "entering", "other", len(schedule.entered))
-    other = _interpolated(points, "other", "entering", len(schedule.entered))
-    seconds = float(np.sum(np.where(schedule.entered, entering, other)))
+    seconds = _interpolated_seconds(definition, schedule)
     return {
         "timed": "sampled steps, interpolated over the stream",
         "seconds": seconds,
         "seconds_per_sample": seconds / len(schedule.entered),
-        "points": points,
+        "points": [_point(seen, taken, schedule) for seen, taken in definition.items()],
     }
+
+
+def _interpolated_seconds(steps: dict[int, TimedSteps], schedule: BankSchedule) -> float:
+    """Time of the whole stream, from steps at sampled points."""
+    points = [_point(seen, taken, schedule) for seen, taken in steps.items()]
+    # A kind of sample that occurs at no point is rare, and counts as the other kind.
+    entering = _interpolated(points, "entering", "other", len(schedule.entered))
+    other = _interpolated(points, "other", "entering", len(schedule.entered))
+    return float(np.sum(np.where(schedule.entered, entering, other)))
 
 
 def _interpolated(points: Sequence[Mapping[str, Any]], kind: str, other_kind: str, samples: int) -> np.ndarray:
@@ -208,7 +215,7 @@ def _point(seen: int, taken: TimedSteps, schedule: BankSchedule) -> dict[str, An
 
 def _one_by_one(
     engine: str,
-    fresh: Callable[[], OnlineADAPT],
+    fresh: Callable[..., OnlineADAPT],
     features: Array,
     schedule: BankSchedule,
     definition: dict[int, TimedSteps],
@@ -232,8 +239,9 @@ def _one_by_one(
         reference_steps = definition[seen]
         point |= agreement(taken.probabilities, reference_steps.probabilities, taken.scores, reference_steps.scores)
         points.append(point)
-    scores = stream_scores(fresh(), features, keep, array_backend)
     seconds = float(whole.seconds.sum())
+    # With float64 products, the same steps as those of `direct`, interpolated in the same way.
+    wide = _interpolated_seconds({seen: _in_float64(taken) for seen, taken in same_state.items()}, schedule)
     return {
         "timed": "the whole stream, one sample per call",
         "seconds": seconds,
@@ -248,14 +256,21 @@ def _one_by_one(
             for part in np.array_split(np.arange(len(whole.seconds)), min(N_WINDOWS, len(whole.seconds)))
         ],
         "points": points,
-        "agreement": agreement(whole.probabilities, _answers(definition), scores, _scores(definition)),
+        "float64": {"seconds": wide, "seconds_per_sample": wide / len(whole.seconds), "interpolated": True},
+        "agreement": agreement(whole.probabilities, _answers(definition), _scores(same_state), _scores(definition)),
         "banks_equal": _banks_equal(adapter, schedule),
         "health": asdict(adapter.diagnostics),
     }
 
 
+def _in_float64(taken: TimedSteps) -> TimedSteps:
+    """The times of the steps with float64 products."""
+    assert taken.float64_seconds is not None
+    return replace(taken, seconds=taken.float64_seconds)
+
+
 def _whole_array(
-    fresh: Callable[[], OnlineADAPT],
+    fresh: Callable[..., OnlineADAPT],
     features: Array,
     schedule: BankSchedule,
     definition: dict[int, TimedSteps],
@@ -268,6 +283,8 @@ def _whole_array(
         adapter, answer = fresh(), None
         seconds, answer = clock.time(adapter.adapt, features)
         taken.append(seconds)
+        if sum(taken) > LONG:
+            break
     banks_equal, health = _banks_equal(adapter, schedule), asdict(adapter.diagnostics)
     # In slices, from one state to the next: does the time per sample grow with the samples seen?
     adapter, windows = fresh(), []
@@ -277,13 +294,17 @@ def _whole_array(
         windows.append({"seen": rows.stop, "seconds_per_sample": seconds / len(part)})
     sampled = to_numpy(answer)[_sampled(definition)].astype(np.float64)
     del answer
-    scores = stream_scores(fresh(), features, _sampled(definition), array_backend)
+    wide_features = array_backend.asarray(features, array_backend.xp.float64)
+    wide, all_scores = clock.time(fresh(precision="float64").adapt_scores, wide_features)
+    scores = to_numpy(all_scores)[_sampled(definition)]
+    del wide_features, all_scores
     times = time_spread(taken)
     return {
         "timed": "the whole array in one call",
         "seconds": times["median"],
         "seconds_per_sample": times["median"] / features.shape[0],
         "repeated": times,
+        "float64": {"seconds": wide, "seconds_per_sample": wide / features.shape[0]},
         "windows": windows,
         "banks_equal": banks_equal,
         "health": health,
@@ -313,14 +334,17 @@ def measure_transductive(
     problem: BenchProblem, features: Array, array_backend: Backend, floor_seconds: float, repeats: int
 ) -> dict[str, Any]:
     prototypes = array_backend.asarray(np.asarray(problem.prototypes))
-    adapter = TransductiveADAPT(prototypes, logit_scale=problem.logit_scale)
     clock, taken, answer = Clock(array_backend), [], None
+    wide = TransductiveADAPT(prototypes, logit_scale=problem.logit_scale, precision="float64")
+    wide_seconds, _ = clock.time(wide.adapt, features)
+    del wide
+    adapter = TransductiveADAPT(prototypes, logit_scale=problem.logit_scale)
     for _ in range(repeats + 1):
         answer = None  # two answers at a time might not fit into memory
         seconds, answer = clock.time(adapter.adapt, features)
         taken.append(seconds)
     rows = np.unique(np.linspace(0, features.shape[0] - 1, CHECKED_ROWS).round().astype(np.int64))
-    times = time_spread(taken[1:])
+    times, health = time_spread(taken[1:]), asdict(adapter.diagnostics)
     sampled = to_numpy(answer)[rows].astype(np.float64)
     scores = to_numpy(
         adapter.predict_scores(array_backend.asarray(np.asarray(problem.features[rows]), array_backend.xp.float64))
@@ -331,7 +355,9 @@ def measure_transductive(
         "seconds": times["median"],
         "seconds_per_sample": times["median"] / features.shape[0],
         "repeated": times,
+        "float64": {"seconds": wide_seconds, "seconds_per_sample": wide_seconds / features.shape[0]},
         "times_three_products": times["median"] / (PRODUCTS * floor_seconds),
+        "health": health,
         "agreement": agreement(sampled, softmax(definition), scores, definition),
     }
 
@@ -380,11 +406,15 @@ def measure_mixture(problem: BenchProblem, features: Array, array_backend: Backe
             adapter, answer = method(prototypes, logit_scale=problem.logit_scale), None
             seconds, answer = clock.time(adapter.adapt, features)
             taken.append(seconds)
+            if sum(taken) > LONG:
+                break
         kept[name] = to_numpy(answer)[rows].astype(np.float64)
         del answer
-        records[name] = _record(
-            "the whole array in one call", time_spread(taken)["median"], n, repeated=time_spread(taken)
-        )
+        wide = method(prototypes, logit_scale=problem.logit_scale, precision="float64")
+        seconds, _ = clock.time(wide.adapt, features)
+        repeated = time_spread(taken)
+        records[name] = _record("the whole array in one call", repeated["median"], n, repeated=repeated)
+        records[name]["float64"] = {"seconds": seconds, "seconds_per_sample": seconds / n}
     single = OnlineAnchoredMixture(prototypes, logit_scale=problem.logit_scale)
     times, answers, wanted = np.zeros(n), [], set(rows.tolist())
     for row in range(n):

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import re
+import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +17,7 @@ import numpy as np
 from zeroshift._version import __version__
 from zeroshift.arrays import Backend
 
-__all__ = ["BUSY", "busy_cores", "describe_environment", "machine"]
+__all__ = ["BUSY", "busy_cores", "competing_processes", "describe_environment", "machine"]
 
 BUSY = 0.3
 """Busy cores from which times cannot be trusted: threads that wait for each other stall."""
@@ -42,6 +45,40 @@ def busy_cores() -> float | None:
     passed = [new - old for new, old in zip(after, before, strict=True)]
     waiting = passed[3] + passed[4]
     return (os.cpu_count() or 1) * (1 - waiting / max(1, sum(passed)))
+
+
+COMPETITOR = """
+import os, sys
+import numpy as np
+parent = os.getppid()
+matrix = np.full((400, 400), 1e-3, dtype=np.float32)
+print("ready", flush=True)
+while os.getppid() == parent:
+    matrix @ matrix
+"""
+"""Multiplies matrices on one core until it is stopped, or until the process that started it ends."""
+
+
+@contextmanager
+def competing_processes(number: int) -> Iterator[None]:
+    """`number` other processes multiply matrices, on one thread each, while the block runs."""
+    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        for _ in range(number):
+            command = [sys.executable, "-c", COMPETITOR]
+            running.append(subprocess.Popen(command, env={**os.environ, **one_thread}, stdout=subprocess.PIPE))
+        for process in running:
+            assert process.stdout is not None
+            if not process.stdout.readline():
+                raise RuntimeError(f"a competing process ended with exit code {process.wait()} before it was ready.")
+        yield
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
 
 
 def _ticks() -> list[int] | None:

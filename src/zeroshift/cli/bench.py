@@ -6,15 +6,33 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from zeroshift.arrays import Backend
 from zeroshift.benchmarks.bench import Progress, read_cases, run_cases
-from zeroshift.benchmarks.case import DEFAULT, FULL, QUICK, BenchBackend, BenchCase, check_engines, grid_sizes
-from zeroshift.benchmarks.problems import BenchProblem
-from zeroshift.benchmarks.tables import LEGEND, bench_tables, case_warnings, figure_paths, growth_table, write_figures
+from zeroshift.benchmarks.case import (
+    DEFAULT,
+    FULL,
+    QUICK,
+    SYNTHETIC,
+    BenchBackend,
+    BenchCase,
+    check_engines,
+    default_cases,
+    grid_sizes,
+)
+from zeroshift.benchmarks.problems import GEOMETRIES, BenchProblem
+from zeroshift.benchmarks.tables import (
+    LEGEND,
+    bench_tables,
+    case_title,
+    case_warnings,
+    figure_paths,
+    growth_table,
+    write_figures,
+)
 from zeroshift.cli._inputs import load_features, split_names
 from zeroshift.cli._output_paths import check_output_files, check_output_folder
 from zeroshift.cli.console import console, print_json, print_warning
@@ -39,6 +57,18 @@ def bench(
     samples: Annotated[
         str | None, typer.Option(metavar="N,...", help="Lengths of the stream.", rich_help_panel=SIZE_PANEL)
     ] = None,
+    geometry: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,...",
+            help="clip_like, or clustered, which is harder.",
+            show_default=SYNTHETIC,
+            rich_help_panel=SIZE_PANEL,
+        ),
+    ] = None,
+    busy: Annotated[
+        int, typer.Option(metavar="N", help="Competing processes meanwhile.", rich_help_panel=WHERE_PANEL)
+    ] = 0,
     on: Annotated[
         list[str] | None,
         typer.Option(
@@ -77,7 +107,7 @@ def bench(
     backend = _check_device(library, device, threads)
     cases, problems = _choose_cases(
         backend, quick=quick, full=full, classes=classes, dimensions=dimensions, samples=samples, sources=on or [],
-        engines=engines, steps=steps, repeats=repeats, memory=memory,
+        engines=engines, steps=steps, repeats=repeats, memory=memory, geometry=geometry, busy=busy,
     )  # fmt: skip
     if out is not None:
         check_output_files([out], inputs=[Path(source) for source in on or []], force=True)
@@ -141,30 +171,40 @@ def _choose_cases(
     steps: int,
     repeats: int,
     memory: bool,
+    geometry: str | None,
+    busy: int,
 ) -> tuple[list[BenchCase], dict[str, BenchProblem]]:
     """The cases, and the real features of those that are not synthetic."""
     by_name = {"classes": classes, "dimensions": dimensions, "samples": samples}
     named = {name: text for name, text in by_name.items() if text is not None}
     choices = [f"--{option}" for option, given in (("quick", quick), ("full", full)) if given]
-    if sources and (choices or set(named) - {"samples"}):
+    geometries = [SYNTHETIC] if geometry is None else _geometry_names(geometry)
+    if sources and (choices or geometry is not None or set(named) - {"samples"}):
         fixed = [*choices, *(f"--{name}" for name in named if name != "samples")]
+        fixed += ["--geometry"] if geometry is not None else []
         raise ValueError(f"--on uses features as they are; leave out {', '.join(fixed)}.")
     choices += [f"--{name}" for name in named][:1]
     if len(choices) > 1:
         raise ValueError(f"{' and '.join(choices)} each choose the sizes. Fix: give one of them.")
     Number(1, 10_000, integer=True).check("--steps", steps)
     Number(1, 10_000, integer=True).check("--repeats", repeats)
+    Number(0, 1024, integer=True).check("--busy", busy)
     chosen = check_engines(None if engines is None else _engine_names(engines))
-    shared = {"backend": backend, "engines": chosen, "steps": steps, "repeats": repeats, "memory": memory}
+    shared: dict[str, Any] = {
+        "backend": backend, "engines": chosen, "steps": steps, "repeats": repeats, "memory": memory,
+    }  # fmt: skip
     if sources:
         limit = None if samples is None else max(_parse_numbers("samples", samples))
         problems = {source: _load_problem(source, limit) for source in sources}
+        shared["competitors"] = busy
         return [_case_of(source, problem, shared) for source, problem in problems.items()], problems
+    if not (named or quick or full or geometry is not None or busy):
+        return default_cases(**shared), {}
     if named:
         grid = grid_sizes(*(_parse_numbers(name, named.get(name, DEFAULT_SIZES[name])) for name in DEFAULT_SIZES))
     else:
         grid = QUICK if quick else FULL if full else DEFAULT
-    return [BenchCase(k, d, n, **shared) for k, d, n in grid], {}  # type: ignore[arg-type]
+    return [BenchCase(k, d, n, source=name, competitors=busy, **shared) for name in geometries for k, d, n in grid], {}
 
 
 def _load_problem(source: str, limit: int | None) -> BenchProblem:
@@ -172,9 +212,14 @@ def _load_problem(source: str, limit: int | None) -> BenchProblem:
     return BenchProblem.of(features if limit is None else features.subset(slice(0, limit)))
 
 
-def _case_of(source: str, problem: BenchProblem, shared: dict[str, object]) -> BenchCase:
+def _case_of(source: str, problem: BenchProblem, shared: dict[str, Any]) -> BenchCase:
     (classes, dimension), samples = problem.prototypes.shape, len(problem.features)
-    return BenchCase(classes, dimension, samples, source=source, **shared)  # type: ignore[arg-type]
+    return BenchCase(classes, dimension, samples, source=source, **shared)
+
+
+def _geometry_names(text: str) -> list[str]:
+    names = split_names(text) or [text]
+    return [str(Choice(tuple(GEOMETRIES)).check("--geometry", name)) for name in names]
 
 
 def _engine_names(text: str) -> list[str]:
@@ -203,5 +248,5 @@ def _case_progress(cases: Sequence[BenchCase], *, quiet: bool) -> Iterator[Progr
     """A bar over the samples of all cases; it advances when a case is done and shows what is being measured."""
     with progress_bar("measuring", sum(case.samples for case in cases), quiet=quiet) as advance:
         yield lambda case, what, done: advance(
-            case.samples if done else 0, f"K={case.classes} d={case.dimension} N={case.samples}: {what}"
+            case.samples if done else 0, f"{case_title({'settings': case.record()})}: {what}"
         )
