@@ -82,7 +82,7 @@ def test_packs_in_order_of_their_classes(name, parameters):
 @pytest.mark.parametrize("cls", METHODS, ids=lambda cls: cls.protocol)
 @pytest.mark.parametrize("geometry", ["clip_like", "clustered"])
 def test_many_classes(cls, geometry):
-    problem = clip_like(200, 256, 1500, geometry=geometry)
+    problem = clip_like(300, 256, 1500, geometry=geometry)
     method = assert_same(cls, Stream(problem.features, problem.prototypes, problem.logit_scale))
     assert method.diagnostics.products == "float32"
 

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zeroshift.arrays import Backend
-from zeroshift.mixture.sums import Sums
+from zeroshift.mixture.scoring import new_columns
+from zeroshift.mixture.sums import SetSums, Sums
 from zeroshift.mixture.temperature import N_TEMPERATURES
+from zeroshift.testing import make_problem
 
 NUMPY = Backend.of(np.zeros(1))
 
@@ -183,3 +185,33 @@ def test_restore_rejects_sums_that_no_samples_have(name, index, value):
     arrays[name][index] = value
     with pytest.raises(ValueError, match="must be"):
         Sums.zeros(NUMPY, 3, 2).restore(arrays, {})
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("certain", [0.0, 0.1, 0.6, 1.0])
+def test_a_set_added_up_in_chunks_equals_its_samples(dtype, certain):
+    """Labels that are 1 but for rounding are added up class by class: with all, some or none of them."""
+    draw = np.random.default_rng(3)
+    classes, d, n = 300, 12, 700
+    problem = make_problem(classes, d, n, seed=2)
+    features = problem.features.astype(dtype)
+    q = draw.dirichlet(np.full(classes, 0.02), size=n)
+    rows = draw.random(n) < certain
+    q[rows] = np.eye(classes)[draw.integers(0, classes, size=int(rows.sum()))]
+    y = draw.dirichlet(np.full(classes, 0.1), size=n)
+    zeros = Sums.zeros(Backend.of(q), classes, d)
+    expected = zeros.add_samples(features.astype(np.float64), q).add_posteriors(y)
+    origin = features[:9].mean(axis=0).astype(np.float32).astype(np.float64)
+    sums = SetSums(zeros, origin, None)
+    for start in range(0, n, 230):
+        chunk = slice(start, start + 230)
+        columns = new_columns(Backend.of(q), len(features[chunk]), d, dtype)
+        columns[:, :d] = features[chunk] - origin.astype(dtype)
+        sums.add_labels(columns, q[chunk].astype(dtype), None)
+        sums.add_features(columns, y[chunk].astype(dtype), None)
+    found = sums.result()
+    tolerance = 1e-11 if dtype is np.float64 else 1e-4
+    for name, array in expected.arrays().items():
+        np.testing.assert_allclose(getattr(found, name), array, rtol=0, atol=tolerance, err_msg=name)
+    assert round(float(found.counts.sum()), 6) == n
+    assert round(found.n_samples, 6) == n

@@ -16,6 +16,12 @@ __all__ = ["SetSums", "Sums"]
 
 NOT_NEGATIVE = ("counts", "posteriors", "squares", "confidences", "agreement", "first_posteriors", "second_posteriors")
 
+MANY_CLASSES, CERTAIN_SHARE = 256, 0.25
+"""Classes, and share of rows with a certain label, from which certain labels are added up by themselves."""
+
+BAND_CLASSES = 64
+"""Classes whose certain labels are added up together."""
+
 FROM_LABELS = (
     *("counts", "weighted", "confidences", "second_weighted"),
     *("agreement", "first_posteriors", "second_posteriors"),
@@ -255,9 +261,32 @@ class SetSums:
     def add_labels(self, columns: Array, soft_labels: Array, second: Array | None) -> None:
         """The soft labels (n, K) of a chunk."""
         self._rows += columns.shape[0]
+        if isinstance(columns, np.ndarray) and soft_labels.shape[1] >= MANY_CLASSES and "labels" in self._sums:
+            columns, soft_labels = self._add_certain(columns, soft_labels) if second is None else (columns, soft_labels)
         self._add_product("labels", soft_labels, columns)
         if second is not None:
             self._add_product("second_weighted", soft_labels, second)
+
+    def _add_certain(self, columns: np.ndarray, soft_labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Add the rows whose label is 1 but for rounding, class by class, and return the others. A mixture is certain
+        of most samples, so that this saves most of a product."""
+        labels = soft_labels.argmax(axis=1)
+        is_certain = soft_labels[np.arange(len(labels)), labels] == 1.0
+        certain = np.flatnonzero(is_certain)
+        if len(certain) < CERTAIN_SHARE * len(labels):
+            return columns, soft_labels
+        certain = certain[np.argsort(labels[certain], kind="stable")]
+        labels, rows = labels[certain], columns[certain]
+        # Sorted by class, a band of classes has a band of rows, whose labels are the entries 1 of a small matrix.
+        bands = np.arange(0, soft_labels.shape[1] + BAND_CLASSES, BAND_CLASSES)
+        limits = np.searchsorted(labels, bands)
+        for start, first, last in zip(bands[:-1], limits[:-1], limits[1:], strict=True):
+            if first < last:
+                band = self._sums["labels"][start : start + BAND_CLASSES]
+                ones = (labels[first:last, None] == np.arange(start, start + len(band))).astype(rows.dtype)
+                band += ones.T @ rows[first:last]
+        others = np.flatnonzero(~is_certain)
+        return columns[others], soft_labels[others]
 
     def add_features(self, columns: Array, posteriors: Array, second: Array | None) -> None:
         """What does not depend on labels: features, and zero-shot posteriors (n, K), which are overwritten.
