@@ -1,0 +1,393 @@
+"""Replay on a GPU: the mathematics of `replay_blocks`, for many blocks in each call.
+
+A GPU needs few and large operations. So the host decides everything that depends on the schedule and sends it as index
+arrays; the blocks of a group are solved together, with their ridges, as batched products; and the bank terms of all
+rows are computed at once, from all entries that are in the bank at any time, with a mask of when each of them is there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zeroshift.adapt.bank import InsertionPlan, KnowledgeBank
+from zeroshift.adapt.engines.class_statistics import ClassSums
+from zeroshift.adapt.engines.insertion_schedule import build_schedule
+from zeroshift.adapt.engines.precision_primal import node_weights, nodes
+from zeroshift.adapt.engines.replay_blocks import (
+    FLOAT32_SCORE_TOLERANCE,
+    SCORE_TOLERANCE,
+    Accuracy,
+    Block,
+    Segments,
+    SegmentStates,
+    cut_blocks,
+)
+from zeroshift.adapt.statistics import AdaptSettings
+from zeroshift.arrays import Array, Backend, to_numpy
+from zeroshift.linalg import Float32Factor, inverse_factor
+
+__all__ = ["GpuReplay", "SolvedGroup"]
+
+RANK_LIMIT = 768
+"""Scatter changes per block, at most."""
+
+BLOCK_WORK = 2e10
+"""What a block costs in addition to its products, in multiplications: launches, and factorisations that do not fill the
+device. It makes blocks long."""
+
+GROUP_NUMBERS = 250_000_000
+"""Numbers in the blocks solved together, at most. Not the free memory: answers would depend on it."""
+
+COSINES = 64_000_000
+"""Cosines of rows with bank entries computed together: 256 MB in float32."""
+
+NEVER = np.iinfo(np.int64).max
+
+
+class SolvedGroup(NamedTuple):
+    rows: slice
+    """The rows of the group's blocks."""
+    discriminants: Array
+    """mu^T P x - mu^T P mu / 2, (n, K)."""
+    size: float
+    """Size of the scores: a bound on |nu^T P v| + nu^T P nu / 2 for all centred means nu and rows v."""
+
+
+class GpuReplay:
+    """The insertions of a plan, and the rows that are scored between them."""
+
+    def __init__(
+        self,
+        plan: InsertionPlan,
+        segments: Segments,
+        features: Array,
+        log_y: Array,
+        bank: KnowledgeBank,
+        sums: ClassSums,
+        scatter: Array,
+        prototypes: Array,
+        settings: AdaptSettings,
+        dtype: Any,
+    ) -> None:
+        self._plan = plan
+        self._segments = segments
+        self._features = features
+        self._bank = bank
+        self._sums = sums
+        self._scatter = scatter
+        """At the start of the next group."""
+        self._backend = Backend.of(prototypes)
+        self._dtype = dtype
+        xp = self._backend.xp
+        trace = float(xp.linalg.trace(scatter))
+        sums.prepare_for(plan)
+        self.schedule = build_schedule(plan, features, log_y, bank, sums, trace, prototypes, settings)
+        self.states = SegmentStates.of(self.schedule, segments, sums.size, trace)
+        changes, self._signs = self.schedule.changes(0, len(plan))
+        self._changes = xp.concat([changes, self._backend.zeros((1, changes.shape[1]))])
+        """(R + 1, d): all changes of the scatter, and a zero for padding."""
+        self._rank_ends = np.append(0, self.schedule.row_ends)
+        self._centre = xp.mean(features, axis=0)
+        means = xp.concat([sums.means, self.schedule.means]) - self._centre
+        self._means = self._narrow(xp.concat([self._centre[None, :], means]))
+        """(1 + K + E, d): the centre, and about it the means at the start and after each insertion."""
+        self._x = self._narrow(features - self._centre)
+        longest = [math.sqrt(float(xp.max(xp.sum(rows * rows, axis=1)))) for rows in (means, self._x)]
+        self._lengths = longest[0] * longest[1] + longest[0] ** 2 / 2
+        self._mean_rows = np.arange(1, 1 + sums.means.shape[0])
+        """(K,): the row of `_means` that each class has at the start of the next group."""
+
+    def _narrow(self, values: Array) -> Array:
+        """The values in the precision of the products."""
+        return self._backend.asarray(values, self._dtype)
+
+    @property
+    def _is_float32(self) -> bool:
+        return bool(self._dtype == self._backend.xp.float32)
+
+    @property
+    def smallest_ridge(self) -> float:
+        """The smallest ridge between the first and the last insertion."""
+        return float(self.states.ridges.min())
+
+    def cut_blocks(self, first: int, score_size: float) -> list[Block]:
+        """Blocks from segment `first` that can be solved together; `score_size` as in `Accuracy`."""
+        classes, d = self._sums.means.shape
+        tolerance = FLOAT32_SCORE_TOLERANCE if self._is_float32 else SCORE_TOLERANCE
+        accuracy = Accuracy(tolerance, self._lengths, score_size)
+        return cut_blocks(self.states, first, GROUP_NUMBERS, accuracy, d, classes, RANK_LIMIT, BLOCK_WORK)
+
+    def with_another_ridge(self, blocks: Sequence[Block]) -> list[Block]:
+        """The blocks with one ridge more, and so a far smaller error of interpolation."""
+        return [
+            block._replace(ridges=nodes(low, max(high, low * (1 + 1e-6)), len(block.ridges) + 1))
+            for block in blocks
+            for low, high in (block.interval,)
+        ]
+
+    def groups(self, blocks: Sequence[Block]) -> list[list[Block]]:
+        """The blocks in groups that fit into memory, padded to the same size."""
+        classes, d = self._sums.means.shape
+        groups: list[list[Block]] = [[]]
+        for block in blocks:
+            q, rank = len(block.ridges), min(RANK_LIMIT, int(self._ranks(block)[1]))
+            rows = int(self._segments.starts[block.last + 1] - self._segments.starts[block.first])
+            columns = rank + classes + rank // 3 + rows
+            numbers = q * (4 * d * d + 2 * columns * d + 5 * rank * rank + 3 * rank * columns)
+            if groups[-1] and (len(groups[-1]) + 1) * numbers > GROUP_NUMBERS:
+                groups.append([])
+            groups[-1].append(block)
+        return groups
+
+    def _ranks(self, block: Block) -> tuple[int, int]:
+        """First change of the block, and how many there are up to the next block."""
+        starts = self._segments.events
+        start = int(starts[block.first])
+        stop = int(starts[block.last + 1]) if block.last + 1 < len(starts) else len(self._plan)
+        return int(self._rank_ends[start]), int(self._rank_ends[stop] - self._rank_ends[start])
+
+    def solve(self, blocks: Sequence[Block]) -> SolvedGroup:
+        """Discriminants of the rows of consecutive blocks with the same number of ridges. Does not advance."""
+        backend, xp = self._backend, self._backend.xp
+        index, asarray = backend.index, backend.asarray
+        group = _GroupIndices.of(blocks, self._segments, self._plan.classes, self._mean_rows, self)
+        changes = self._changes[index(group.changes)]
+        signs = asarray(group.signs)
+        scatters = self._scatters(changes, signs)[:-1]
+        cross, quadratic, size = solve_group(
+            scatters,
+            asarray(np.stack([block.ridges for block in blocks])),
+            self._narrow(changes),
+            signs,
+            asarray(group.weights, self._dtype),
+            index(group.n_changes),
+            index(group.segment),
+            self._x[index(group.rows)],
+            self._means[index(group.means)],
+        )
+        segment = index(group.segment)[:, :, None]
+        changed, columns = index(group.changed), index(group.columns)
+        for values, of_rows in ((quadratic, columns), (cross, xp.take_along_axis(columns, segment, axis=1))):
+            # Every class gets the value of the mean that it has in the segment.
+            shape = (values.shape[0], values.shape[1], changed.shape[1])
+            values.scatter_(2, changed[:, None, :].expand(shape), values.gather(2, of_rows))
+        classes = self._sums.means.shape[0]
+        of_row = quadratic.gather(1, segment.expand(-1, -1, 1 + classes + 0)) if False else None
+        del of_row
+        by_row = xp.take_along_axis(quadratic[:, :, : 1 + classes], segment, axis=1)
+        answer = cross[:, :, 1 : 1 + classes] - by_row[:, :, 1:] + (cross[:, :, :1] + by_row[:, :, :1])
+        flat = xp.reshape(answer, (-1, classes))[index(group.valid)]
+        first, last = int(self._segments.starts[blocks[0].first]), int(self._segments.starts[blocks[-1].last + 1])
+        return SolvedGroup(slice(first, last), flat, float(size))
+
+    def _scatters(self, changes: Array, signs: Array) -> Array:
+        """(B + 1, d, d): the scatter at the start of each block, and after the last."""
+        xp = self._backend.xp
+        steps = xp.matmul(xp.matrix_transpose(changes * signs[:, :, None]), changes)
+        return self._scatter + xp.cumulative_sum(steps, axis=0, include_initial=True)
+
+    def advance(self, blocks: Sequence[Block]) -> None:
+        """Go to the end of these blocks."""
+        first, count = self._ranks(blocks[0])[0], sum(self._ranks(block)[1] for block in blocks)
+        own = self._changes[first : first + count]
+        signed = own * self._backend.asarray(self._signs[first : first + count])[:, None]
+        self._scatter = self._scatter + signed.T @ own
+        start, stop = (int(np.searchsorted(self._rank_ends, rank)) for rank in (first, first + count))
+        classes, last = np.unique(self._plan.classes[start:stop][::-1], return_index=True)
+        self._mean_rows[classes] = 1 + self._sums.means.shape[0] + (stop - 1 - last)
+
+    def add_bank_terms(self, scores: Array) -> None:
+        """Add r_k to the scores of all rows, with the bank at each of them."""
+        backend, xp, schedule, plan = self._backend, self._backend.xp, self.schedule, self._plan
+        classes, slots, d = self._bank.features.shape
+        # When entries leave: at which insertion those held at the start, and those that enter, are replaced.
+        held_until = np.full(slots * classes, NEVER)
+        entered_until = np.full(len(plan), NEVER)
+        place = plan.slots * classes + plan.classes
+        order = np.argsort(place, kind="stable")
+        same = place[order][1:] == place[order][:-1]
+        entered_until[order[:-1][same]] = order[1:][same]
+        is_first = np.append(True, ~same) if len(order) else np.empty(0, dtype=bool)
+        held_until[place[order[is_first]]] = order[is_first]
+        weights = xp.reshape(self._bank.weights.T, (-1, 1))
+        held = xp.reshape(xp.permute_dims(self._bank.features, (1, 0, 2)), (-1, d)) * weights
+        entries = xp.concat([held, schedule.entered * schedule.entered_weights[:, None]])
+        until = backend.index(np.concatenate([held_until, entered_until]))
+        since = backend.index(np.concatenate([np.full(len(held_until), -1), np.arange(len(plan))]))
+        own_class = backend.asarray(np.eye(classes)[plan.classes], self._dtype)
+        segments = self._segments
+        applied = backend.index(np.repeat(segments.events, np.diff(segments.starts)))[:, None]
+        factor = Float32Factor(entries) if self._is_float32 else None
+        first, rows_at_once = int(segments.starts[0]), max(1, COSINES // entries.shape[0])
+        for start in range(0, applied.shape[0], rows_at_once):
+            part = slice(start, start + rows_at_once)
+            rows = slice(first + start, first + start + applied[part].shape[0])
+            x = self._features[rows]
+            cosines = x @ entries.T if factor is None else factor.product(factor.rows(x))
+            cosines = xp.clip(cosines, min=0.0, out=cosines)
+            cosines *= (since < applied[part]) & (applied[part] <= until)
+            new = cosines[:, slots * classes :] @ own_class
+            new += xp.sum(xp.reshape(cosines[:, : slots * classes], (-1, slots, classes)), axis=1)
+            scores[rows] += new
+
+
+class _GroupIndices(NamedTuple):
+    """What the blocks of a group take from the arrays of a replay, padded to the same sizes."""
+
+    changes: np.ndarray
+    """(B, r) rows of the changes of the scatter, up to the next block."""
+    signs: np.ndarray
+    """(B, r)"""
+    n_changes: np.ndarray
+    """(B, s): how many of them precede each segment."""
+    weights: np.ndarray
+    """(B, s, q): interpolation weights of the ridges, times ridge and scale."""
+    segment: np.ndarray
+    """(B, n): the segment of each row."""
+    rows: np.ndarray
+    """(B, n): rows of the features."""
+    valid: np.ndarray
+    """Positions in (B, n) that are not padding."""
+    means: np.ndarray
+    """(B, 1 + K + m): rows of the means."""
+    changed: np.ndarray
+    """(B, t): columns of the classes whose mean changes in the block."""
+    columns: np.ndarray
+    """(B, s, t): in which column their mean is in each segment."""
+
+    @classmethod
+    def of(
+        cls,
+        blocks: Sequence[Block],
+        segments: Segments,
+        classes: np.ndarray,
+        mean_rows: np.ndarray,
+        replay: GpuReplay,
+    ) -> _GroupIndices:
+        count = len(mean_rows)
+        mean_rows = mean_rows.copy()
+        d = int(replay._features.shape[1])
+        parts: list[tuple[np.ndarray, ...]] = []
+        done = int(segments.events[blocks[0].first])
+        for block in blocks:
+            own = slice(block.first, block.last + 1)
+            events, starts = segments.events[own], segments.starts[block.first : block.last + 2]
+            start, stop = int(events[0]), int(events[-1])
+            mean_rows[classes[done:start]] = 1 + count + np.arange(done, start)
+            done = start
+            first_change, n_changes = replay._ranks(block)
+            sizes, traces, ranks = (values[own] for values in replay.states)
+            scale = d * sizes / traces
+            changed, place = np.unique(classes[start:stop], return_inverse=True)
+            columns = np.broadcast_to(1 + changed, (len(events), len(changed))).copy()
+            firsts = np.searchsorted(events - start, np.arange(1, stop - start + 1))
+            for e, (column, first) in enumerate(zip(place.tolist(), firsts.tolist(), strict=True)):
+                columns[first:, column] = 1 + count + e
+            parts.append(
+                (
+                    np.arange(first_change, first_change + n_changes),
+                    replay._signs[first_change : first_change + n_changes],
+                    ranks - ranks[0],
+                    node_weights(traces / (sizes - 1), block.ridges) * block.ridges * scale[:, None],
+                    np.repeat(np.arange(len(events)), np.diff(starts)),
+                    np.arange(starts[0], starts[-1]),
+                    np.concatenate([[0], mean_rows, 1 + count + np.arange(start, stop)]),
+                    1 + changed,
+                    columns,
+                )
+            )
+        changes, signs, ranks, weights, segment, rows, means, changed_all, columns_all = zip(*parts, strict=True)
+        padded_rows = _stack(rows, 0)
+        lengths = np.array([len(own_rows) for own_rows in rows])
+        valid = np.flatnonzero(np.arange(padded_rows.shape[1]) < lengths[:, None])
+        width = max(len(own) for own in changed_all)
+        # Padding repeats the first class, or class 0 with its own column if none changes: it writes the same value.
+        changed_all = [np.append(own, np.full(width - len(own), own[0] if len(own) else 1)) for own in changed_all]
+        columns_all = [
+            np.concatenate(
+                [own, np.repeat(own[:, :1] if own.shape[1] else np.ones((len(own), 1), int), width - own.shape[1], 1)],
+                axis=1,
+            )
+            for own in columns_all
+        ]
+        return cls(
+            changes=_stack(changes, len(replay._changes) - 1),
+            signs=_stack(signs, 1.0),
+            n_changes=_stack(ranks, 0),
+            weights=_stack(weights, 0.0),
+            segment=_stack(segment, 0),
+            rows=padded_rows,
+            valid=valid,
+            means=_stack(means, 0),
+            changed=np.stack(changed_all),
+            columns=_stack(columns_all, 1),
+        )
+
+
+def _stack(arrays: Sequence[np.ndarray], value: float) -> np.ndarray:
+    """The arrays, with `value` after their rows so that all have the same number, as one."""
+    stacked = np.full((len(arrays), max(map(len, arrays)), *arrays[0].shape[1:]), value, dtype=arrays[0].dtype)
+    for row, array in zip(stacked, arrays, strict=True):
+        row[: len(array)] = array
+    return stacked
+
+
+def solve_group(
+    scatters: Array,
+    ridges: Array,
+    changes: Array,
+    signs: Array,
+    weights: Array,
+    n_changes: Array,
+    segment: Array,
+    x: Array,
+    means: Array,
+) -> tuple[Array, Array, Array]:
+    """`replay_blocks.solve` for B blocks at q ridges: mu^T P x (B, n, C), mu^T P mu / 2 (B, s, C), size of the scores.
+
+    scatters (B, d, d), ridges (B, q) and signs (B, r) are float64; changes (B, r, d), weights (B, s, q), x (B, n, d)
+    and means (B, C, d) have the precision of the products. The first mean is the centre.
+    """
+    backend = Backend.of(scatters)
+    xp = backend.xp
+    transpose, matmul, wide = xp.matrix_transpose, xp.matmul, xp.float64
+    dtype = x.dtype
+    (blocks, q), d = ridges.shape, scatters.shape[-1]
+    r, n_means = changes.shape[1], means.shape[1]
+    torch: Any = __import__("sys").modules["torch"]
+    identity = xp.eye(d, dtype=wide, device=backend.device)
+    factor = inverse_factor(scatters[:, None] + ridges[:, :, None, None] * identity)
+    # All ridges side by side: (B, d, q d).
+    side_by_side = xp.reshape(xp.permute_dims(xp.astype(factor, dtype), (0, 3, 1, 2)), (blocks, d, q * d))
+    whitened = matmul(xp.concat([changes, means, x], axis=1), side_by_side)
+    by_ridge = xp.permute_dims(xp.reshape(whitened, (blocks, -1, q, d)), (0, 2, 1, 3))
+    u, mu, v = by_ridge[:, :, :r], by_ridge[:, :, r : r + n_means], by_ridge[:, :, r + n_means :]
+    mu_side, v_side = whitened[:, r : r + n_means], whitened[:, r + n_means :]
+    base = xp.sum(mu * mu, axis=-1)
+    largest = xp.max(base[:, :, 1:]), xp.max(xp.sum(v * v, axis=-1))
+    by_row = xp.take_along_axis(weights, segment[:, :, None].expand(-1, -1, q), axis=1)
+    solved = xp.reshape(v_side, (blocks, -1, q, d)) * by_row[..., None]
+    quadratic = 0.5 * matmul(weights, base)
+    if r:
+        gram = xp.astype(matmul(u, transpose(u)), wide)
+        lu, _, _ = torch.linalg.lu_factor_ex(gram + torch.diag_embed(signs)[:, None], pivot=False)
+        pivots = xp.astype(torch.diagonal(lu, dim1=-2, dim2=-1), dtype)
+        reduced = xp.astype(
+            torch.linalg.solve_triangular(lu, xp.astype(u, wide), upper=False, unitriangular=True), dtype
+        )
+        applied = xp.arange(r, device=backend.device) < n_changes[:, :, None]
+        share = applied[:, None] * (transpose(weights)[..., None] / pivots[:, :, None, :])
+        along = matmul(reduced, transpose(mu))
+        along *= along
+        flat_share = xp.reshape(xp.permute_dims(share, (0, 2, 1, 3)), (blocks, -1, q * r))
+        quadratic -= 0.5 * matmul(flat_share, xp.reshape(along, (blocks, q * r, n_means)))
+        of_rows = xp.take_along_axis(share, segment[:, None, :, None].expand(-1, q, -1, r), axis=2)
+        of_rows *= matmul(v, transpose(reduced))
+        solved = solved - xp.permute_dims(matmul(of_rows, reduced), (0, 2, 1, 3))
+    cross = matmul(xp.reshape(solved, (blocks, -1, q * d)), transpose(mu_side))
+    scale = xp.max(xp.sum(xp.abs(weights), axis=-1))
+    return cross, quadratic, scale * (xp.sqrt(largest[0] * largest[1]) + 0.5 * largest[0])
