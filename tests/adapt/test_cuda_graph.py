@@ -13,7 +13,7 @@ import pytest
 
 from engine_comparison import treat_as_large
 from zeroshift import OnlineADAPT, linalg
-from zeroshift.adapt.engines import cuda_graph
+from zeroshift.adapt.engines import cuda_graph, replay_gpu
 from zeroshift.arrays import Backend
 from zeroshift.testing import make_problem
 
@@ -38,12 +38,22 @@ def record(self):
     return FakeGraph(self._run)
 
 
+def lu_without_pivoting(matrix, pivot):
+    """LAPACK has none; for symmetric matrices it follows from L D L^T."""
+    assert not pivot
+    inverse, pivots = linalg.ldl_inverse(matrix.numpy())
+    lower = np.linalg.inv(inverse)
+    upper = pivots[..., :, None] * np.swapaxes(lower, -1, -2)
+    return torch.tensor(np.tril(lower, -1) + np.triu(upper)), None, None
+
+
 @pytest.fixture
 def steps(monkeypatch):
     """Treats torch on the CPU as a GPU. Returns a list with, for each step, whether it was recorded."""
     treat_as_large(monkeypatch)
     monkeypatch.setattr(Backend, "on_gpu", property(lambda backend: backend.library == "torch"))
-    monkeypatch.setattr(linalg, "_ldl_by_lu", linalg._ldl_columns)
+    monkeypatch.setattr(torch.linalg, "lu_factor_ex", lu_without_pivoting)
+    monkeypatch.setattr(linalg, "_multiplies_halves", lambda device: False)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: None)  # the index of a CPU
     monkeypatch.setattr(
         cuda_graph.RecordedStep, "_pinned", lambda self, array: torch.empty(array.shape, dtype=array.dtype)
@@ -157,3 +167,51 @@ def test_answers_have_the_shape_and_precision_of_the_rows(steps):
         reference.adapt(features[row + 10])
         assert torch.equal(answer, kept), "an answer changed with the next step"
     assert all(steps)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"use_bank_term": False},
+        {"update_mean": False},
+        {"beta": 2.0, "bank_size": 3},
+        {"batch_size": 4},
+        {"prune": (90, 0.3)},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_replay_on_a_gpu_equals_direct(steps, parameters, precision):
+    features, prototypes, _ = problem()
+    expected = OnlineADAPT(prototypes, logit_scale=20.0, engine="direct", **parameters).adapt(features)
+    method = OnlineADAPT(torch.tensor(prototypes), logit_scale=20.0, engine="replay", precision=precision, **parameters)
+    answers = np.asarray(method.adapt(torch.tensor(features)))
+    np.testing.assert_allclose(answers, expected, rtol=0, atol=1e-8 if precision == "float64" else 1e-4)
+    assert method.diagnostics.products == precision
+    np.testing.assert_array_equal(answers.argmax(axis=1), expected.argmax(axis=1))
+    # What was learned is the same, so streaming continues from it.
+    rows = problem()[0][::-1].copy()[:20]
+    reference = OnlineADAPT(prototypes, logit_scale=20.0, engine="direct", **parameters)
+    reference.adapt(features)
+    np.testing.assert_allclose(np.asarray(method.predict(torch.tensor(rows))), reference.predict(rows), atol=1e-6)
+
+
+def test_replay_on_a_gpu_in_several_groups(steps, monkeypatch):
+    """Negative cosines, and groups of few blocks of few changes."""
+    monkeypatch.setattr(replay_gpu, "GROUP_NUMBERS", 200_000)
+    monkeypatch.setattr(replay_gpu, "COSINES", 5_000)
+    monkeypatch.setattr(replay_gpu, "BLOCKS", 5)
+    solved = []
+    original = replay_gpu.solve_group
+    monkeypatch.setattr(replay_gpu, "solve_group", lambda *given: solved.append(len(given[0])) or original(*given))
+    rng = np.random.default_rng(5)
+    features, prototypes = (
+        rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in rng.normal(size=(2, 400, 10))
+    )
+    prototypes = prototypes[:8]
+    expected = OnlineADAPT(prototypes, logit_scale=20.0, engine="direct").adapt_scores(features)
+    method = OnlineADAPT(torch.tensor(prototypes), logit_scale=20.0, engine="replay")
+    np.testing.assert_allclose(method.adapt_scores(torch.tensor(features)), expected, rtol=0, atol=SCORES)
+    assert len(solved) > 3
+    assert max(solved) > 1

@@ -2,7 +2,8 @@
 
 Read the modules in this order: `direct` (the equations as written); `streaming` (one sample at a time) with
 `class_statistics`, `precision_simple`, `precision_dual`, `precision_primal` and `woodbury` (the statistics it updates),
-and `cuda_graph` (its step on a GPU); `replay` (many rows together) with `insertion_schedule` and `replay_blocks`.
+and on a GPU `precision_iterated` and `cuda_graph`; `replay` (many rows together) with `insertion_schedule`,
+`replay_blocks` and, on a GPU, `replay_gpu`.
 `make_engine` selects the engine for a name and the settings.
 """
 

@@ -22,6 +22,7 @@ from zeroshift.adapt.engines.replay_blocks import (
     rounding_error,
     solve_all,
 )
+from zeroshift.adapt.engines.replay_gpu import GpuReplay
 from zeroshift.adapt.engines.streaming import SMALLEST_PRIMAL, StreamingEngine
 from zeroshift.arrays import Array
 from zeroshift.precision import FLOAT32_TOLERANCE
@@ -127,6 +128,9 @@ class ReplayEngine(StreamingEngine):
             self._idle += features.shape[0] - first_row
             scores[rows] = self._score(features[rows], log_y[rows])
             return
+        if self._backend.on_gpu:
+            self._replay_on_gpu(plan, first_row, features, log_y, confidences, batch_size, scores)
+            return
         segments = find_segments(first_row, int(features.shape[0]), plan.rows, batch_size)
         precision = self._precision
         scatter = precision.current_scatter()
@@ -174,6 +178,53 @@ class ReplayEngine(StreamingEngine):
             self._precision = self._new_precision()
         self._mark_changed()
         if scores.dtype == self._backend.xp.float32:
+            self._compare_with_float64(features[-1:], log_y[-1:], scores[-1:])
+
+    def _replay_on_gpu(
+        self,
+        plan: InsertionPlan,
+        first_row: int,
+        features: Array,
+        log_y: Array,
+        confidences: np.ndarray,
+        batch_size: int,
+        scores: Array,
+    ) -> None:
+        """`_replay_in_blocks`, with many blocks together."""
+        segments = find_segments(first_row, int(features.shape[0]), plan.rows, batch_size)
+        precision, wide, d = self._precision, self._backend.xp.float64, int(features.shape[1])
+        arguments = (plan, segments, features, log_y, self._bank, self._sums, precision.current_scatter())
+        replay = GpuReplay(*arguments, self._prototypes, self._settings, scores.dtype)
+        if not scatter_is_sound(precision.accumulated + replay.schedule.accumulated, replay.smallest_ridge):
+            self._replay_singly(plan, first_row, features, log_y, confidences, batch_size, scores)
+            return
+        rows = slice(first_row, features.shape[0])
+        scores[rows] = log_y[rows]
+        if self._settings.use_bank_term:
+            replay.add_bank_terms(scores)
+        first, score_size = 0, math.inf
+        while first < len(segments.events):
+            assumed = SIZE_MARGIN * score_size
+            blocks = replay.cut_blocks(first, assumed)
+            for group in replay.groups(blocks):
+                solved = replay.solve(group, scores.dtype)
+                if solved.size > assumed and any(low < high for low, high in (block.interval for block in group)):
+                    # The bound on the error of the interpolation assumed less.
+                    group = replay.with_another_ridge(group)
+                    solved = replay.solve(group, scores.dtype)
+                if scores.dtype != wide and rounding_error(solved.size, d) > 2 * FLOAT32_TOLERANCE:
+                    self.diagnostics.float64_fallbacks += 1
+                    solved = replay.solve(group, wide)
+                scores[solved.rows] += solved.discriminants
+                replay.advance(group)
+                score_size = solved.size
+            first = blocks[-1].last + 1
+        inserted_weights = replay.schedule.entered_weights
+        self._bank.insert(plan, features, inserted_weights, confidences[plan.rows])
+        self._sums.recompute(np.unique(plan.classes))
+        self._precision = self._new_precision()
+        self._mark_changed()
+        if scores.dtype != wide:
             self._compare_with_float64(features[-1:], log_y[-1:], scores[-1:])
 
     def _solve(self, problems: list[BlockProblem], dtype: Any, expected_size: float) -> tuple[list[Array], float]:

@@ -143,9 +143,19 @@ class Accuracy(NamedTuple):
 
 
 def cut_blocks(
-    states: SegmentStates, first: int, count: int, accuracy: Accuracy, dimension: int, classes: int, rank_limit: int
+    states: SegmentStates,
+    first: int,
+    count: int,
+    accuracy: Accuracy,
+    dimension: int,
+    classes: int,
+    rank_limit: int,
+    block_work: float = 0.0,
 ) -> list[Block]:
-    """At most `count` blocks from segment `first`, with the same number of ridges and the least work per insertion."""
+    """At most `count` blocks from segment `first`, with the same number of ridges and the least work per insertion.
+
+    `block_work` is what a block costs in addition to its products, in multiplications.
+    """
     ridges = states.ridges
     scales = dimension * states.sizes / states.traces
     blocks: list[Block] = []
@@ -159,7 +169,7 @@ def cut_blocks(
             exceeds = _score_errors(low, high, q, largest_scale, accuracy) > accuracy.tolerance
             length = max(int(exceeds.argmax()) if exceeds.any() else len(exceeds), 1)
             rank = int(states.ranks[first + length - 1] - states.ranks[first])
-            cost = q * _count_work(rank, dimension, classes) / (1 + length)
+            cost = (block_work + q * _count_work(rank, dimension, classes)) / (1 + length)
             if best is None or cost < best[0]:
                 best = (cost, q, length)
             if length == len(exceeds):

@@ -8,6 +8,7 @@ rows are computed at once, from all entries that are in the bank at any time, wi
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -27,17 +28,20 @@ from zeroshift.adapt.engines.replay_blocks import (
     cut_blocks,
 )
 from zeroshift.adapt.statistics import AdaptSettings
-from zeroshift.arrays import Array, Backend, to_numpy
+from zeroshift.arrays import Array, Backend
 from zeroshift.linalg import Float32Factor, inverse_factor
 
 __all__ = ["GpuReplay", "SolvedGroup"]
 
-RANK_LIMIT = 768
-"""Scatter changes per block, at most."""
+RANK_LIMIT, SMALLEST_RANK_LIMIT = 1.5, 64
+"""Scatter changes per block, at most, as a multiple of d: many more would lose digits."""
 
 BLOCK_WORK = 2e10
 """What a block costs in addition to its products, in multiplications: launches, and factorisations that do not fill the
 device. It makes blocks long."""
+
+BLOCKS = 64
+"""Blocks cut at a time, with the size of the scores that the last ones had."""
 
 GROUP_NUMBERS = 250_000_000
 """Numbers in the blocks solved together, at most. Not the free memory: answers would depend on it."""
@@ -79,7 +83,7 @@ class GpuReplay:
         self._bank = bank
         self._sums = sums
         self._scatter = scatter
-        """At the start of the next group."""
+        """The scatter at the start of the next group."""
         self._backend = Backend.of(prototypes)
         self._dtype = dtype
         xp = self._backend.xp
@@ -93,17 +97,16 @@ class GpuReplay:
         self._rank_ends = np.append(0, self.schedule.row_ends)
         self._centre = xp.mean(features, axis=0)
         means = xp.concat([sums.means, self.schedule.means]) - self._centre
-        self._means = self._narrow(xp.concat([self._centre[None, :], means]))
+        self._means = xp.concat([self._centre[None, :], means])
         """(1 + K + E, d): the centre, and about it the means at the start and after each insertion."""
-        self._x = self._narrow(features - self._centre)
+        self._x = features - self._centre
         longest = [math.sqrt(float(xp.max(xp.sum(rows * rows, axis=1)))) for rows in (means, self._x)]
         self._lengths = longest[0] * longest[1] + longest[0] ** 2 / 2
         self._mean_rows = np.arange(1, 1 + sums.means.shape[0])
         """(K,): the row of `_means` that each class has at the start of the next group."""
-
-    def _narrow(self, values: Array) -> Array:
-        """The values in the precision of the products."""
-        return self._backend.asarray(values, self._dtype)
+        self._event = 0
+        """How many insertions precede the next group."""
+        self._advance_to(int(segments.events[0]))
 
     @property
     def _is_float32(self) -> bool:
@@ -114,12 +117,16 @@ class GpuReplay:
         """The smallest ridge between the first and the last insertion."""
         return float(self.states.ridges.min())
 
+    @property
+    def _rank_limit(self) -> int:
+        return max(SMALLEST_RANK_LIMIT, int(RANK_LIMIT * self._features.shape[1]))
+
     def cut_blocks(self, first: int, score_size: float) -> list[Block]:
         """Blocks from segment `first` that can be solved together; `score_size` as in `Accuracy`."""
         classes, d = self._sums.means.shape
         tolerance = FLOAT32_SCORE_TOLERANCE if self._is_float32 else SCORE_TOLERANCE
         accuracy = Accuracy(tolerance, self._lengths, score_size)
-        return cut_blocks(self.states, first, GROUP_NUMBERS, accuracy, d, classes, RANK_LIMIT, BLOCK_WORK)
+        return cut_blocks(self.states, first, BLOCKS, accuracy, d, classes, self._rank_limit, BLOCK_WORK)
 
     def with_another_ridge(self, blocks: Sequence[Block]) -> list[Block]:
         """The blocks with one ridge more, and so a far smaller error of interpolation."""
@@ -134,7 +141,7 @@ class GpuReplay:
         classes, d = self._sums.means.shape
         groups: list[list[Block]] = [[]]
         for block in blocks:
-            q, rank = len(block.ridges), min(RANK_LIMIT, int(self._ranks(block)[1]))
+            q, rank = len(block.ridges), self._ranks(block)[1]
             rows = int(self._segments.starts[block.last + 1] - self._segments.starts[block.first])
             columns = rank + classes + rank // 3 + rows
             numbers = q * (4 * d * d + 2 * columns * d + 5 * rank * rank + 3 * rank * columns)
@@ -145,13 +152,14 @@ class GpuReplay:
 
     def _ranks(self, block: Block) -> tuple[int, int]:
         """First change of the block, and how many there are up to the next block."""
-        starts = self._segments.events
-        start = int(starts[block.first])
-        stop = int(starts[block.last + 1]) if block.last + 1 < len(starts) else len(self._plan)
-        return int(self._rank_ends[start]), int(self._rank_ends[stop] - self._rank_ends[start])
+        first = int(self._rank_ends[self._segments.events[block.first]])
+        return first, int(self._rank_ends[self._next_event(block)]) - first
 
-    def solve(self, blocks: Sequence[Block]) -> SolvedGroup:
-        """Discriminants of the rows of consecutive blocks with the same number of ridges. Does not advance."""
+    def solve(self, blocks: Sequence[Block], dtype: Any) -> SolvedGroup:
+        """Discriminants of the rows of consecutive blocks with the same number of ridges, with products of this type.
+
+        Does not advance.
+        """
         backend, xp = self._backend, self._backend.xp
         index, asarray = backend.index, backend.asarray
         group = _GroupIndices.of(blocks, self._segments, self._plan.classes, self._mean_rows, self)
@@ -161,24 +169,22 @@ class GpuReplay:
         cross, quadratic, size = solve_group(
             scatters,
             asarray(np.stack([block.ridges for block in blocks])),
-            self._narrow(changes),
+            asarray(changes, dtype),
             signs,
-            asarray(group.weights, self._dtype),
+            asarray(group.weights, dtype),
             index(group.n_changes),
             index(group.segment),
-            self._x[index(group.rows)],
-            self._means[index(group.means)],
+            asarray(self._x[index(group.rows)], dtype),
+            asarray(self._means[index(group.means)], dtype),
         )
         segment = index(group.segment)[:, :, None]
-        changed, columns = index(group.changed), index(group.columns)
-        for values, of_rows in ((quadratic, columns), (cross, xp.take_along_axis(columns, segment, axis=1))):
+        changed, columns = index(group.changed)[:, None, :], index(group.columns)
+        of_rows = columns.gather(1, segment.expand(-1, -1, columns.shape[2]))
+        for values, own in ((quadratic, columns), (cross, of_rows)):
             # Every class gets the value of the mean that it has in the segment.
-            shape = (values.shape[0], values.shape[1], changed.shape[1])
-            values.scatter_(2, changed[:, None, :].expand(shape), values.gather(2, of_rows))
+            values.scatter_(2, changed.expand(own.shape), values.gather(2, own))
         classes = self._sums.means.shape[0]
-        of_row = quadratic.gather(1, segment.expand(-1, -1, 1 + classes + 0)) if False else None
-        del of_row
-        by_row = xp.take_along_axis(quadratic[:, :, : 1 + classes], segment, axis=1)
+        by_row = quadratic[:, :, : 1 + classes].gather(1, segment.expand(-1, -1, 1 + classes))
         answer = cross[:, :, 1 : 1 + classes] - by_row[:, :, 1:] + (cross[:, :, :1] + by_row[:, :, :1])
         flat = xp.reshape(answer, (-1, classes))[index(group.valid)]
         first, last = int(self._segments.starts[blocks[0].first]), int(self._segments.starts[blocks[-1].last + 1])
@@ -192,13 +198,19 @@ class GpuReplay:
 
     def advance(self, blocks: Sequence[Block]) -> None:
         """Go to the end of these blocks."""
-        first, count = self._ranks(blocks[0])[0], sum(self._ranks(block)[1] for block in blocks)
-        own = self._changes[first : first + count]
-        signed = own * self._backend.asarray(self._signs[first : first + count])[:, None]
-        self._scatter = self._scatter + signed.T @ own
-        start, stop = (int(np.searchsorted(self._rank_ends, rank)) for rank in (first, first + count))
-        classes, last = np.unique(self._plan.classes[start:stop][::-1], return_index=True)
-        self._mean_rows[classes] = 1 + self._sums.means.shape[0] + (stop - 1 - last)
+        self._advance_to(self._next_event(blocks[-1]))
+
+    def _advance_to(self, event: int) -> None:
+        start, self._event = self._event, event
+        own = slice(int(self._rank_ends[start]), int(self._rank_ends[event]))
+        changes = self._changes[own]
+        self._scatter = self._scatter + (changes * self._backend.asarray(self._signs[own])[:, None]).T @ changes
+        self._mean_rows[self._plan.classes[start:event]] = 1 + len(self._mean_rows) + np.arange(start, event)
+
+    def _next_event(self, block: Block) -> int:
+        """How many insertions precede the block after this one."""
+        events = self._segments.events
+        return int(events[block.last + 1]) if block.last + 1 < len(events) else len(self._plan)
 
     def add_bank_terms(self, scores: Array) -> None:
         """Add r_k to the scores of all rows, with the bank at each of them."""
@@ -358,7 +370,7 @@ def solve_group(
     dtype = x.dtype
     (blocks, q), d = ridges.shape, scatters.shape[-1]
     r, n_means = changes.shape[1], means.shape[1]
-    torch: Any = __import__("sys").modules["torch"]
+    torch = sys.modules["torch"]
     identity = xp.eye(d, dtype=wide, device=backend.device)
     factor = inverse_factor(scatters[:, None] + ridges[:, :, None, None] * identity)
     # All ridges side by side: (B, d, q d).
@@ -369,7 +381,7 @@ def solve_group(
     mu_side, v_side = whitened[:, r : r + n_means], whitened[:, r + n_means :]
     base = xp.sum(mu * mu, axis=-1)
     largest = xp.max(base[:, :, 1:]), xp.max(xp.sum(v * v, axis=-1))
-    by_row = xp.take_along_axis(weights, segment[:, :, None].expand(-1, -1, q), axis=1)
+    by_row = weights.gather(1, segment[:, :, None].expand(-1, -1, q))
     solved = xp.reshape(v_side, (blocks, -1, q, d)) * by_row[..., None]
     quadratic = 0.5 * matmul(weights, base)
     if r:
@@ -385,7 +397,7 @@ def solve_group(
         along *= along
         flat_share = xp.reshape(xp.permute_dims(share, (0, 2, 1, 3)), (blocks, -1, q * r))
         quadratic -= 0.5 * matmul(flat_share, xp.reshape(along, (blocks, q * r, n_means)))
-        of_rows = xp.take_along_axis(share, segment[:, None, :, None].expand(-1, q, -1, r), axis=2)
+        of_rows = share.gather(2, segment[:, None, :, None].expand(-1, q, -1, r))
         of_rows *= matmul(v, transpose(reduced))
         solved = solved - xp.permute_dims(matmul(of_rows, reduced), (0, 2, 1, 3))
     cross = matmul(xp.reshape(solved, (blocks, -1, q * d)), transpose(mu_side))
