@@ -17,6 +17,8 @@ __all__ = [
     "SMALLEST_TRACE",
     "ZERO_TRACE",
     "Float32Factor",
+    "Whitening",
+    "add_squares",
     "add_to_diagonal",
     "inverse_factor",
     "invert_positive",
@@ -227,6 +229,27 @@ def _ldl_columns(matrix: Array) -> tuple[Array, Array]:
     return rest[..., n:], backend.copy(xp.linalg.diagonal(rest[..., :n]))
 
 
+def add_squares(targets: Array, rows: Array) -> None:
+    """targets[k] += rows[k]^T rows[k] in place, for contiguous targets (K, d, d) and rows (K, n, d) of the same type.
+
+    >>> targets = np.zeros((1, 2, 2))
+    >>> add_squares(targets, np.array([[[1.0, 2.0], [0.0, 1.0]]]))
+    >>> targets
+    array([[[1., 2.],
+            [2., 5.]]])
+    """
+    backend = Backend.of(targets)
+    if backend.library != "numpy":
+        targets += backend.xp.matmul(backend.xp.matrix_transpose(rows), rows)
+        return
+    from scipy.linalg.blas import dgemm, sgemm  # which add to a matrix without a second one for the product
+
+    multiply = dgemm if targets.dtype == np.float64 else sgemm
+    for target, own in zip(targets, rows, strict=True):
+        # BLAS sees the transposes; the product is symmetric.
+        multiply(1.0, own.T, own.T, beta=1.0, c=target.T, trans_b=1, overwrite_c=1)
+
+
 def add_to_diagonal(matrix: Array, value: Array | float) -> Array:
     """Add `value` to the diagonal of a contiguous matrix (d, d) in place, and return the matrix.
 
@@ -250,6 +273,37 @@ def invert_positive(matrix: Array) -> Array:
         return positive_inverse(matrix)
     # Without a look at the error code, which would wait for a GPU.
     return backend.xp.cholesky_inverse(backend.xp.linalg.cholesky_ex(matrix).L)
+
+
+class Whitening:
+    """Maps rows (n, d) so that their inner products are those with the inverse of a positive definite matrix A (d, d).
+
+    With the Cholesky factor A = L L^T a row x becomes L^-1 x. That is a third of the work of an inverse, and half of
+    that of the products with it. A may be overwritten.
+
+    >>> whitening = Whitening(np.array([[4.0, 0.0], [0.0, 1.0]]))
+    >>> whitening.apply(np.array([[2.0, 3.0]]))
+    array([[1., 3.]])
+    """
+
+    def __init__(self, matrix: Array) -> None:
+        self._backend = Backend.of(matrix)
+        if self._backend.library != "numpy":
+            self._factor = self._backend.xp.linalg.cholesky(matrix)
+            return
+        from scipy.linalg.lapack import dpotrf  # several times as fast as NumPy's
+
+        # LAPACK sees the transpose, which is the same matrix.
+        self._factor, failed = dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)
+        if failed:
+            raise np.linalg.LinAlgError("the matrix is not positive definite")
+
+    def apply(self, rows: Array) -> Array:
+        if self._backend.library != "numpy":
+            return self._backend.xp.linalg.solve_triangular(self._factor, rows.T, upper=False).T
+        from scipy.linalg.blas import dtrsm
+
+        return dtrsm(1.0, self._factor, rows.T, lower=1).T
 
 
 def pseudo_inverse(matrix: Array) -> Array:

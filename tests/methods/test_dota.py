@@ -160,3 +160,39 @@ def test_sums_that_no_samples_lead_to_raise():
     arrays, values = method._state()
     with pytest.raises(ValueError, match="sums / counts must be from"):
         method._restore({**arrays, "sums": np.full((3, 3, 3), 1e30)}, values)
+
+
+@pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_waiting_samples_are_saved(library, dtype, tmp_path):
+    given = problem(dtype)
+    features = library(given["features"])
+    method = DOTA(library(given["prototypes"]))
+    method.adapt(features[:40])
+    assert method._gaussians.waiting[0].shape[0] == 8
+    method.save(tmp_path / "state.safetensors")
+    loaded = DOTA.load(tmp_path / "state.safetensors")
+    np.testing.assert_array_equal(loaded.counts, method.counts)
+    np.testing.assert_array_equal(loaded.predict(features), method.predict(features))
+    np.testing.assert_array_equal(loaded.adapt(features[40:90]), method.adapt(features[40:90]))
+
+
+def test_waiting_samples_count_before_views_are_learned():
+    images = views("float64")
+    waited, single = DOTA(images["prototypes"]), DOTA(images["prototypes"])
+    features = images["views"][:, 0]
+    waited.adapt(features[:5])
+    for x in features[:5]:
+        single.adapt_views(x[None, :])
+    for method in (waited, single):
+        method.adapt_views(images["views"][5:8])
+    np.testing.assert_allclose(waited.means, single.means, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(waited.covariance, single.covariance, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(waited.predict_scores(features), single.predict_scores(features), rtol=0, atol=1e-9)
+
+
+def test_waiting_samples_of_another_shape_raise():
+    method = DOTA(np.eye(3))
+    arrays, values = method._state()
+    with pytest.raises(ValueError, match="waiting has shape"):
+        method._restore({**arrays, "waiting": np.eye(3), "waiting_labels": np.eye(2)}, values)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
-from zeroshift.adapt.statistics import discriminant, linear_head
 from zeroshift.arrays import Array, Backend, Rows, is_double
-from zeroshift.linalg import add_to_diagonal, invert_positive
+from zeroshift.linalg import Whitening, add_squares, add_to_diagonal, invert_positive
 from zeroshift.method import ViewMethod
 from zeroshift.parameters import Choice, Number, parameter, state
 from zeroshift.state_checks import check_lengths, check_range, check_seen
 from zeroshift.views import RATIO, select_lowest_entropy
 from zeroshift.zero_shot import logits, softmax
 
-__all__ = ["DOTA", "SoftGaussians", "SoftStream", "SoftUpdate"]
+__all__ = ["DOTA", "SoftGaussians", "SoftHead", "SoftStream", "SoftUpdate"]
 
 WORK_NUMBERS, GPU_WORK_NUMBERS = 2_000_000, 100_000_000
 """Numbers of the sums S_k changed together, on the CPU and on a GPU."""
@@ -66,6 +65,8 @@ class SoftGaussians:
         self.means = means
         self.counts = backend.zeros((classes,)) + 1.0
         self.shared = self.average(backend.zeros((d, d)), self.counts)
+        self.waiting = (backend.zeros((0, d)), backend.zeros((0, classes)))
+        """Samples (n, d) and soft labels (n, K) that were seen but are not part of the sums yet, see `SoftStream`."""
 
     def average(self, total: Array, counts: Array) -> Array:
         """The shared covariance, computed in place from `total`, the sum over classes of S_k / c_k."""
@@ -88,25 +89,27 @@ class SoftGaussians:
         for start in range(0, classes, size):
             part = slice(start, start + size)
             sums = self.sums[part]
-            sums += self._squares(update, part)
+            add_squares(sums, self._centred(update, part))
             total = total + backend.xp.reshape(weights[part] @ backend.xp.reshape(sums, (-1, d * d)), (d, d))
         self.means, self.counts = update.means, update.counts
+        self.waiting = (self.waiting[0][:0], self.waiting[1][:0])
         self.shared = self.average(total, update.counts)
 
-    def _squares(self, update: SoftUpdate, part: slice) -> Array:
-        """sum_i y_ik (x_i - mu_k)(x_i - mu_k)^T of some classes (k, d, d), with the means at each sample's turn."""
+    def _centred(self, update: SoftUpdate, part: slice) -> Array:
+        """sqrt(y_ik) (x_i - mu_k) of some classes (k, n, d), with the means at each sample's turn."""
         backend = Backend.of(self.means)
         transpose, matmul = backend.xp.matrix_transpose, backend.xp.matmul
         centred = update.x - transpose(update.own[:, part])[:, :, None] * self.means[part][:, None, :]
         if update.mixed is not None:
             centred -= matmul(update.mixed[part], update.x)
         centred *= (transpose(update.y[:, part]) ** 0.5)[:, :, None]
-        centred = backend.asarray(centred, self.sums.dtype)
-        # Single samples without a matrix product: libraries are slow when there is nothing to sum over.
-        return matmul(transpose(centred), centred) if centred.shape[1] > 1 else transpose(centred) * centred
+        return backend.asarray(centred, self.sums.dtype)
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        return {name: getattr(self, name) for name in ("means", "counts", "sums", "shared")}, {}
+        arrays = {name: getattr(self, name) for name in ("means", "counts", "sums", "shared")}
+        if self.waiting[0].shape[0]:
+            arrays["waiting"], arrays["waiting_labels"] = self.waiting
+        return arrays, {}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
         # Means move from their initial values towards samples.
@@ -115,6 +118,13 @@ class SoftGaussians:
             if tuple(arrays[name].shape) != tuple(own.shape):
                 raise ValueError(f"{name} has shape {tuple(arrays[name].shape)}, not {tuple(own.shape)}")
             setattr(self, name, arrays[name])
+        if "waiting" in arrays:
+            x, y = arrays["waiting"], arrays["waiting_labels"]
+            if tuple(x.shape[1:]) != self.means.shape[1:] or tuple(y.shape) != (x.shape[0], self.counts.shape[0]):
+                raise ValueError(f"waiting has shape {tuple(x.shape)}, and its labels {tuple(y.shape)}")
+            check_lengths("waiting", x, unit=True)
+            check_range("waiting_labels", y, 0, 1)
+            self.waiting = (x, y)
         check_lengths("means", self.means, longest=longest)
         check_range("counts", self.counts, 1)
         # A sum of squares, weighted by the counts, of distances between samples and means.
@@ -142,13 +152,13 @@ class SoftStream:
     >>> x, y = np.array([[0.8, 0.6], [0.6, 0.8], [1.0, 0.0]]), np.array([[0.7, 0.3], [0.2, 0.8], [0.9, 0.1]])
     >>> whole, single = (SoftGaussians(np.zeros((2, 2)), 0.5, np.float64) for _ in range(2))
     >>> stream = SoftStream(whole, x, y)
-    >>> for row, (means, shared) in enumerate(stream.moments()):
+    >>> for row, (means, shared) in enumerate(stream.moments(0, 3)):
     ...     single.learn(single.joint_update(x[row : row + 1], y[row : row + 1]))
     ...     print(np.allclose(means, single.means), np.allclose(shared, single.shared))
     True True
     True True
+    True True
     >>> whole.learn(stream.update())
-    >>> single.learn(single.joint_update(x[2:], y[2:]))
     >>> np.allclose(whole.sums, single.sums)
     True
     """
@@ -158,6 +168,11 @@ class SoftStream:
         self._gaussians, self._x, self._y = gaussians, x, y
         self.counts = gaussians.counts + xp.concat([y[:1] * 0, xp.cumulative_sum(y, axis=0)], axis=0)
         """Counts (n + 1, K) before each sample and after the last."""
+
+    @property
+    def samples(self) -> tuple[Array, Array]:
+        """Samples (n, d) and soft labels (n, K)."""
+        return self._x, self._y
 
     def update(self) -> SoftUpdate:
         """The update by the whole block."""
@@ -171,39 +186,60 @@ class SoftStream:
         means = (before[:, None] * self._gaussians.means + self._y.T @ self._x) / after[:, None]
         return SoftUpdate(self._x, self._y, before / self.counts[:-1], mixed, means, after)
 
-    def moments(self) -> Iterator[tuple[Array, Array]]:
-        """Means (K, d) and shared covariance (d, d) after each sample except the last."""
+    def moments(self, start: int, stop: int) -> Iterator[tuple[Array, Array]]:
+        """Means (K, d) and shared covariance (d, d) after each of the samples from `start` to `stop` - 1."""
         backend, xp = Backend.of(self._x), Backend.of(self._x).xp
         gaussians, x, y, counts = self._gaussians, self._x, self._y, self.counts
-        n, d = x.shape
-        if n == 1:
+        d, dtype = x.shape[1], gaussians.sums.dtype
+        if stop <= start:
             return
-        weights = 1 / counts[1:-1]
+        weights = 1 / counts[1:]
         sums = xp.reshape(gaussians.sums, (-1, d * d))
-        base = xp.reshape(backend.asarray(weights, sums.dtype) @ sums, (n - 1, d, d))
-        start, first = gaussians.means, counts[0]
+        base = xp.reshape(backend.asarray(weights[start:stop], dtype) @ sums, (stop - start, d, d))
+        first = counts[0]
         reach = xp.cumulative_sum(y / counts[:-1] ** 2, axis=0)
         near = y * (reach + 1 / counts[:-1])
-        means = start
-        for last in range(n - 1):
+        weighted_means = first[:, None] * gaussians.means + y[:start].T @ x[:start]
+        for last in range(start, stop):
             seen, weight = slice(0, last + 1), weights[last]
-            means = (counts[last][:, None] * means + y[last][:, None] * x[last]) * weight[:, None]
+            weighted_means += y[last][:, None] * x[last]
             ys = y[seen]
             weighted = ys * weight
             # Half of B: its upper triangle and half of its diagonal. The other half is the transpose.
             half = xp.triu((weighted * reach[last]) @ ys.T - weighted @ near[seen].T, k=1)
             own = xp.sum(weighted * (1 + ys * (reach[last] - reach[seen])), axis=1)
             half += 0.5 * own[:, None] * xp.eye(last + 1, dtype=xp.float64, device=backend.device)
-            along = (weighted * first * (1 / counts[seen] - reach[last] + reach[seen])) @ start
-            term = half @ x[seen] - along
-            spread = start * (first * (weight * reach[last]) ** 0.5)[:, None]
+            along = (weighted * first * (1 / counts[seen] - reach[last] + reach[seen])) @ gaussians.means
+            term = backend.asarray(half @ x[seen] - along, dtype)
+            spread = backend.asarray(gaussians.means * (first * (weight * reach[last]) ** 0.5)[:, None], dtype)
+            samples = backend.asarray(x[seen], dtype)
             # X^T term, its transpose, and the spread of the means in one product.
-            total = xp.concat([x[seen], term, spread]).T @ xp.concat([term, x[seen], spread])
-            total += base[last]
-            yield means, gaussians.average(total, counts[last + 1])
+            total = xp.concat([samples, term, spread]).T @ xp.concat([term, samples, spread])
+            total += base[last - start]
+            total = backend.asarray(total, xp.float64)
+            yield weighted_means * weight[:, None], gaussians.average(total, counts[last + 1])
+
+
+class SoftHead:
+    """Discriminants of Gaussians with the means (K, d) and one covariance (d, d) for all classes.
+
+    >>> import numpy as np
+    >>> SoftHead(np.eye(2), np.diag([0.5, 1.0])).discriminants(np.array([[1.0, 0.0]]))
+    array([[ 1. , -0.5]])
+    """
+
+    def __init__(self, means: Array, covariance: Array) -> None:
+        self._whitening = Whitening(covariance)
+        self._means = self._whitening.apply(means)
+        self._offsets = -0.5 * Backend.of(means).xp.linalg.vecdot(self._means, self._means)
+
+    def discriminants(self, features: Array) -> Array:
+        """mu_k^T P x - 1/2 mu_k^T P mu_k, (n, K)."""
+        return self._whitening.apply(features) @ self._means.T + self._offsets
 
 
 BLOCK_ROWS = 32
+"""Samples that are learned together; until then they wait, and the sums S_k stay as they are."""
 
 PRESETS: Mapping[str, tuple[float, float, float]] = {
     "imagenet": (1e-4, 0.2, 0.005),
@@ -246,8 +282,9 @@ class DOTA(ViewMethod):
     (`DOTA.preset("dtd")`). Scores are logits.
 
     The K class covariances are stored in float64 if the prototypes are float64, and otherwise in float32, as the
-    authors do: 1 GB for 1000 classes in 512 dimensions. Everything else is float64. Many samples per call are faster
-    than single ones: the covariances are then read once per 32 samples.
+    authors do: 1 GB for 1000 classes in 512 dimensions. Everything else is float64. Samples wait until there are
+    32, and then change the covariances together; until then their part of the mean covariance is computed exactly.
+    Every sample still reads all covariances once, and a call with many samples reads them together.
 
     Differences from that code: with fewer than ten views one is kept, not none; nothing is cast to half precision;
     until something is learned, `predict` returns the zero-shot posterior.
@@ -291,7 +328,7 @@ class DOTA(ViewMethod):
     _gaussians: SoftGaussians = state(
         lambda self: self._initial_gaussians(),
         saved_as="",
-        check=lambda self, found: check_seen("the sum of counts - 1", float((found.counts - 1).sum()), self.n_seen),
+        check=lambda self, found: check_seen("the sum of counts - 1", float((self._counts - 1).sum()), self.n_seen),
     )
 
     check_exceptions: ClassVar[Mapping[str, str]] = {
@@ -301,22 +338,35 @@ class DOTA(ViewMethod):
     @property
     def means(self) -> Array:
         """Class means (K, d), float64."""
-        return Backend.of(self.prototypes).copy(self._gaussians.means)
+        return Backend.of(self.prototypes).copy(self._moments()[0])
 
     @property
     def counts(self) -> Array:
         """Soft counts (K,), float64: one plus the soft labels of all samples seen."""
-        return Backend.of(self.prototypes).copy(self._gaussians.counts)
+        return Backend.of(self.prototypes).copy(self._counts)
 
     @property
     def covariance(self) -> Array:
         """The mean (d, d) of the covariances of all classes, float64."""
-        return Backend.of(self.prototypes).copy(self._gaussians.shared)
+        return Backend.of(self.prototypes).copy(self._moments()[1])
 
     @property
     def precision_matrix(self) -> Array:
         """Inverse (d, d) of the covariance with its share of the identity, float64."""
-        return self._precision()
+        covariance = self._moments()[1]
+        return invert_positive(self._regularised(covariance) if self.n_seen else covariance)
+
+    @property
+    def _counts(self) -> Array:
+        gaussians = self._gaussians
+        return gaussians.counts + Backend.of(gaussians.counts).xp.sum(gaussians.waiting[1], axis=0)
+
+    def _moments(self) -> tuple[Array, Array]:
+        """Means and shared covariance with all samples seen."""
+        gaussians, waiting = self._gaussians, self._gaussians.waiting[0].shape[0]
+        if not waiting:
+            return gaussians.means, gaussians.shared
+        return next(SoftStream(gaussians, *gaussians.waiting).moments(waiting - 1, waiting))
 
     def _prepare(self) -> None:
         backend = Backend.of(self.prototypes)
@@ -332,33 +382,45 @@ class DOTA(ViewMethod):
         )
 
     def _derive(self) -> None:
-        self._head = linear_head(self._gaussians.means, self._precision())
-
-    def _precision(self) -> Array:
-        if self.n_seen:
-            return self._invert(self._gaussians.shared)
+        means, covariance = self._moments()
         # The authors add the identity from the first update on, not before.
-        backend = Backend.of(self.prototypes)
-        return backend.xp.eye(self.dimension, dtype=backend.xp.float64, device=backend.device) / self.sigma
+        covariance = self._regularised(covariance) if self.n_seen else Backend.of(covariance).copy(covariance)
+        self._head = SoftHead(means, covariance)
 
-    def _invert(self, covariance: Array) -> Array:
-        return invert_positive(add_to_diagonal((1 - self.epsilon) * covariance, self.epsilon))
+    def _update_head(self) -> None:
+        means, covariance = self._moments()
+        self._head = SoftHead(means, self._regularised(covariance))
+
+    def _regularised(self, covariance: Array) -> Array:
+        return add_to_diagonal((1 - self.epsilon) * covariance, self.epsilon)
 
     def _weight(self, mean_count: float, views: int = 1) -> float:
         """Weight of the discriminant in the scores."""
         return min(self.rho * mean_count / views, self.eta)
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        for block, x in rows.blocks(BLOCK_ROWS):
-            backend, xp = Backend.of(x), Backend.of(x).xp
+        start = 0
+        while start < len(rows):
+            before = self._gaussians.waiting[0].shape[0]
+            block = slice(start, min(len(rows), start + BLOCK_ROWS - before))
+            start, x = block.stop, rows[block]
+            xp = Backend.of(x).xp
             scores = logits(x, self._text, self.logit_scale)
-            stream = SoftStream(self._gaussians, backend.copy(x), softmax(scores))
-            mean_counts = xp.mean(stream.counts, axis=1).tolist()
-            scores[0] += self._weight(mean_counts[0]) * discriminant(x[:1], *self._head)[0]
-            for row, (means, covariance) in enumerate(stream.moments(), start=1):
-                head = linear_head(means, self._invert(covariance))
-                scores[row] += self._weight(mean_counts[row]) * discriminant(x[row : row + 1], *head)[0]
-            self._learn(stream.update(), x.shape[0])
+            waiting = zip(self._gaussians.waiting, (x, softmax(scores)), strict=True)
+            stream = SoftStream(self._gaussians, *(xp.concat(parts) for parts in waiting))
+            mean_counts = xp.mean(stream.counts[before:], axis=1).tolist()
+            scores[0] += self._weight(mean_counts[0]) * self._head.discriminants(x[:1])[0]
+            moments = stream.moments(before, before + x.shape[0] - 1)
+            for row, (means, covariance) in enumerate(moments, start=1):
+                head = SoftHead(means, self._regularised(covariance))
+                scores[row] += self._weight(mean_counts[row]) * head.discriminants(x[row : row + 1])[0]
+            update = stream.update() if before + x.shape[0] == BLOCK_ROWS else None
+            with self._learning(x.shape[0]):
+                if update is None:
+                    self._gaussians.waiting = stream.samples
+                else:
+                    self._gaussians.learn(update)
+                self._update_head()
             yield block, scores
 
     def _adapt_view(self, views: Array) -> Array:
@@ -366,19 +428,19 @@ class DOTA(ViewMethod):
         scores = logits(views, self._text, self.logit_scale)
         kept = select_lowest_entropy(scores, self.view_ratio)
         views, scores = views[kept], scores[kept]
-        weight = self._weight(float(xp.mean(self._gaussians.counts)), views.shape[0])
-        answer = xp.mean(scores, axis=0) + weight * discriminant(xp.mean(views, axis=0)[None, :], *self._head)[0]
-        self._learn(self._gaussians.joint_update(views, softmax(scores)), 1)
+        weight = self._weight(float(xp.mean(self._counts)), views.shape[0])
+        answer = xp.mean(scores, axis=0) + weight * self._head.discriminants(xp.mean(views, axis=0)[None, :])[0]
+        gaussians = self._gaussians
+        with self._learning():
+            if gaussians.waiting[0].shape[0]:
+                gaussians.learn(SoftStream(gaussians, *gaussians.waiting).update())
+            gaussians.learn(gaussians.joint_update(views, softmax(scores)))
+            self._update_head()
         return answer
-
-    def _learn(self, update: SoftUpdate, samples: int) -> None:
-        with self._learning(samples):
-            self._gaussians.learn(update)
-            self._head = linear_head(self._gaussians.means, self._invert(self._gaussians.shared))
 
     def _predict_scores(self, features: Array) -> Array:
         scores = logits(features, self._text, self.logit_scale)
         if not self.n_seen:
             return scores
-        weight = self._weight(float(Backend.of(features).xp.mean(self._gaussians.counts)))
-        return scores + weight * discriminant(features, *self._head)
+        weight = self._weight(float(Backend.of(features).xp.mean(self._counts)))
+        return scores + weight * self._head.discriminants(features)
