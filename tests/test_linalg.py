@@ -69,7 +69,7 @@ def test_ridge_alone(convert):
 @pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize(
-    ("rows", "count", "d"), [(1, 7, 5), (3, 1, 512), (5, 1003, 512), (17, 48, 512), (2, 3, 220_000)]
+    ("rows", "count", "d"), [(1, 7, 5), (1, 1000, 512), (3, 1, 512), (5, 1003, 512), (17, 48, 512), (2, 3, 220_000)]
 )
 def test_thin_products_equal_plain_ones(rows, count, d, dtype, convert):
     """In one block, in several with a rest, and with rows too long for any block."""

@@ -50,6 +50,9 @@ BAND_NUMBERS = 32_768
 SMALL_PRODUCT = 400_000
 """Multiplications up to which OpenBLAS does not copy the factors of a product first."""
 
+SMALL_VECTOR_PRODUCT = 8192
+"""Multiplications up to which OpenBLAS multiplies a matrix and a vector in one thread."""
+
 LEAF = 16
 """On a CPU, up to this many rows L D L^T is computed column by column; above, recursively by halves, with matrix
 products."""
@@ -119,22 +122,26 @@ def thin_product(rows: Array, matrix: Array) -> Array:
     """rows @ matrix.T for a few rows (r, d) and many of `matrix` (n, d), both contiguous.
 
     A BLAS copies `matrix` into another order first, which takes longer than multiplying it by a few rows. Small
-    products skip the copy, so on a CPU this is a series of them: about twice as fast as one, in a single thread.
+    products skip the copy, so on a CPU this is a series of them: about twice as fast as one. They start no threads
+    either, for which a single product would have to wait on a busy machine.
 
     >>> thin_product(np.eye(2, 3), np.arange(6.0).reshape(2, 3))
     array([[0., 3.],
            [1., 4.]])
     """
     (r, d), n = rows.shape, matrix.shape[0]
-    if type(rows) is not np.ndarray or r == 1:
+    if type(rows) is not np.ndarray:
         return rows @ matrix.T if r > 1 else (matrix @ rows[0])[None, :]
-    block = SMALL_PRODUCT // (r * d) // 8 * 8
+    block = SMALL_PRODUCT // (r * d) // 8 * 8 if r > 1 else SMALL_VECTOR_PRODUCT // d
     if not 0 < block < n:
-        return rows @ matrix.T
+        return rows @ matrix.T if r > 1 else (matrix @ rows[0])[None, :]
     result = np.empty((r, n), dtype=rows.dtype)
     whole = n // block * block
-    blocks = np.matmul(rows, matrix[:whole].reshape(-1, block, d).transpose(0, 2, 1))
-    result[:, :whole].reshape(r, -1, block)[...] = blocks.transpose(1, 0, 2)
+    blocks = matrix[:whole].reshape(-1, block, d)
+    if r == 1:
+        np.matmul(blocks, rows[0], out=result[0, :whole].reshape(-1, block))
+    else:
+        result[:, :whole].reshape(r, -1, block)[...] = np.matmul(rows, blocks.transpose(0, 2, 1)).transpose(1, 0, 2)
     if whole < n:
         result[:, whole:] = rows @ matrix[whole:].T
     return result

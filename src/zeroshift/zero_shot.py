@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, namespace
+from zeroshift.linalg import thin_product
 
 __all__ = [
     "ZeroShotStats",
@@ -129,7 +130,7 @@ def zero_shot_stats(features: Array, prototypes: Array, logit_scale: float) -> Z
     """
     xp = namespace(features)
     if type(features) is np.ndarray and features.shape[0] == 1:
-        return _stats_of_one(prototypes @ features[0], logit_scale)
+        return _stats_of_one(thin_product(features, prototypes)[0], logit_scale)
     # A matrix-vector product for one row: on a GPU several times as fast as with a matrix of one row.
     scores = features @ prototypes.T if features.shape[0] > 1 else (prototypes @ features[0])[None, :]
     scores *= logit_scale

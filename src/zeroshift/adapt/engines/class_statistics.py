@@ -25,6 +25,7 @@ from zeroshift.adapt.bank_term_bounds import (
 )
 from zeroshift.adapt.statistics import AdaptSettings, bank_sums, bank_term, class_means
 from zeroshift.arrays import Array, Backend, namespace, to_numpy
+from zeroshift.linalg import thin_product
 
 __all__ = ["BankInsertion", "ClassSums", "check_shapes", "scatter_rows"]
 
@@ -231,9 +232,9 @@ class ClassSums:
             xp = self._backend.xp
             if self._narrow_sums is None:
                 self._narrow_sums = xp.astype(self.weighted_sums, xp.float32)
-            term = xp.astype(xp.astype(x, xp.float32) @ self._narrow_sums.T, xp.float64)
+            term = xp.astype(thin_product(xp.astype(x, xp.float32), self._narrow_sums), xp.float64)
         else:
-            term = x @ self.weighted_sums.T
+            term = thin_product(x, self.weighted_sums)
         uncertain = uncertain_pairs(
             term, x, self.direction, self.cones, self.weights, ROUNDING32 if float32 else ROUNDING
         )

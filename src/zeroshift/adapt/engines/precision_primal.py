@@ -488,7 +488,7 @@ class PrimalPrecision:
         """mu_k^T P x, (n, K)."""
         self.finish()
         if not self.uses_float32:
-            return self.scale * (self._contract(x) @ self._sums.means.T)
+            return self.scale * thin_product(self._contract(x), self._sums.means)
         xp = self._backend.xp
         assert self._differences is not None
         contracted = self._contract(xp.astype(x, xp.float32))
@@ -496,7 +496,7 @@ class PrimalPrecision:
         if self._float32_error(float(xp.max(self.moments[0])), length) > FLOAT32_ROUNDING:
             return self.scale * (self.exact(x) @ self._sums.means.T)
         shift = xp.astype(contracted, xp.float64) @ self.reference
-        return self.scale * (xp.astype(contracted @ self._differences.T, xp.float64) + shift[:, None])
+        return self.scale * (xp.astype(thin_product(contracted, self._differences), xp.float64) + shift[:, None])
 
     def exact(self, rows: Array) -> Array:
         """C(rho) applied to rows (n, d) in float64, whatever the precision of the products."""
