@@ -138,18 +138,14 @@ class StickyClasses:
             return np.zeros(0), self._copy()
         sums = _running_sums(self.posteriors, y)
         e = y / sums[:-1]
-        e /= e.sum(axis=1, keepdims=True)
-        # Rows: the posterior f of the last sample, frequencies, and both times the evidence of the sample. One product
-        # computes the next f and frequencies from the last three. A sample then takes five calls of NumPy.
-        now, later = (_Rows(np.empty((4, y.shape[1]))) for _ in range(2))
-        now.f[:], now.frequencies[:] = self.zero_shot, self.frequencies
-        factors = np.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+        e /= np.add.reduce(e, axis=1, keepdims=True)
         n_frequencies = float(self.frequencies.sum())
         log_likelihoods, follows = self.log_likelihoods.tolist(), self.follows
         stay = []
+        f, frequencies, drawn = self.zero_shot.copy(), self.frequencies.copy(), np.empty(y.shape[1])
         for row in e:
             stay.append(self.stay_given(log_likelihoods) if follows else 0.0)
-            n_drawn, same = float(now.frequencies.dot(row)), float(now.f.dot(row))
+            n_drawn, same = float(frequencies.dot(row)), float(f.dot(row))
             new = n_drawn / n_frequencies
             if follows:
                 excess = same / new - 1.0
@@ -160,14 +156,15 @@ class StickyClasses:
             follows = True
             a = STAY_VALUES[log_likelihoods.index(max(log_likelihoods[1:]), 1)]  # the likeliest order, if there is one
             total = a * same + (1.0 - a) * new
-            factors[0, 1], factors[0, 2] = (1.0 - a) / (n_frequencies * total), a / total
-            factors[1, 1] = 1.0 / n_drawn  # adds the posterior of the sample in random order
-            np.multiply(now.frequencies, row, out=now.drawn)
-            np.multiply(now.f, row, out=now.stayed)
-            np.dot(factors, now.terms, out=later.state)
+            np.multiply(frequencies, row, out=drawn)
+            drawn *= 1.0 / n_drawn  # the posterior of the sample in random order
+            frequencies += drawn
             n_frequencies += 1.0
-            now, later = later, now
-        after = self.after(sums[-1].copy(), now.frequencies.copy(), now.f.copy(), np.array(log_likelihoods))
+            f *= row
+            f *= a / total
+            drawn *= (1.0 - a) * new / total
+            f += drawn
+        after = self.after(sums[-1].copy(), frequencies, f, np.array(log_likelihoods))
         return np.array(stay), after
 
     def after(
@@ -369,23 +366,15 @@ def _back(message: np.ndarray, e: np.ndarray, stay: Any) -> np.ndarray:
     return back
 
 
-class _Rows:
-    """The rows of an array (4, K) by name; making a view takes longer than many operations on one."""
-
-    def __init__(self, array: np.ndarray) -> None:
-        self.f, self.frequencies, self.drawn, self.stayed = array
-        self.state, self.terms = array[:2], array[1:]
-
-
 def _running_sums(start: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """(n + 1, K): `start`, and after it the sums with the first row, the first two, and so on.
 
     Several times as fast as `numpy.cumsum` along this axis, which goes down the columns one by one.
     """
     sums = np.empty((rows.shape[0] + 1, rows.shape[1]))
-    sums[0] = start
-    for number, row in enumerate(rows):
-        np.add(sums[number], row, out=sums[number + 1])
+    sums[0] = before = start
+    for row, total in zip(rows, sums[1:], strict=True):
+        before = np.add(before, row, out=total)
     return sums
 
 

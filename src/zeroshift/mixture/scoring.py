@@ -9,6 +9,7 @@ import numpy as np
 
 from zeroshift.arrays import UNIT_NORM_TOLERANCE, Array, Backend
 from zeroshift.mixture.statistics import Distances, Gaussians, Mixture, in_precision
+from zeroshift.mixture.temperature import row_sums
 
 __all__ = ["MixtureHead", "Scorer", "TextLogits", "column_count", "float32_error", "new_columns"]
 
@@ -220,7 +221,7 @@ class Scorer:
         products = backend.asarray(relative @ stacked, backend.xp.float64)
         relative = backend.asarray(relative, backend.xp.float64)
         classes = mixture.factors.shape[0]
-        squared_lengths = backend.xp.linalg.vecdot(products[:, classes:], relative)
+        squared_lengths = row_sums(products[:, classes:] * relative)
         return gaussians.distances_from(
             products[:, :classes], squared_lengths, relative, mixture.factors, mixture.backgrounds
         )

@@ -11,7 +11,7 @@ import numpy as np
 from zeroshift.arrays import Array, Backend, to_numpy
 from zeroshift.linalg import SMALLEST_TRACE, ZERO_TRACE, invert_positive
 from zeroshift.mixture.sums import Sums
-from zeroshift.mixture.temperature import confidence_curve, temperature_for
+from zeroshift.mixture.temperature import N_TEMPERATURES, confidence_curve, row_maxima, row_sums, temperature_for
 from zeroshift.zero_shot import TIE
 
 __all__ = [
@@ -47,27 +47,31 @@ def normalize_scores(scores: Array) -> LogAndPosterior:
     >>> found.logs.round(6), found.posteriors
     (array([[-0.693147, -0.693147]]), array([[0.5, 0.5]]))
     """
-    backend = Backend.of(scores)
-    xp = backend.xp
-    if backend.library == "torch":
+    if not isinstance(scores, np.ndarray):
         logs = scores.log_softmax(-1)  # one kernel on a GPU instead of five
-        return LogAndPosterior(logs, xp.exp(logs))
-    scores -= xp.max(scores, axis=1, keepdims=True)
-    posteriors = xp.exp(scores)
-    totals = xp.sum(posteriors, axis=1, keepdims=True)
+        return LogAndPosterior(logs, logs.exp())
+    # `reduce` itself: for a single sample the functions around it take longer than the sums.
+    scores -= np.maximum.reduce(scores, axis=1, keepdims=True)
+    posteriors = np.exp(scores)
+    totals = np.add.reduce(posteriors, axis=1, keepdims=True)
     posteriors /= totals
-    scores -= xp.log(totals)
+    scores -= np.log(totals)
     return LogAndPosterior(scores, posteriors)
 
 
 def posteriors_of(scores: Array) -> Array:
     """Softmax of scores (n, K), which are overwritten."""
-    if Backend.of(scores).library == "torch":
+    if not isinstance(scores, np.ndarray):
         return scores.softmax(-1)
-    scores -= np.max(scores, axis=1, keepdims=True)
+    scores -= np.maximum.reduce(scores, axis=1, keepdims=True)
     np.exp(scores, out=scores)
-    scores /= np.sum(scores, axis=1, keepdims=True)
+    scores /= np.add.reduce(scores, axis=1, keepdims=True)
     return scores
+
+
+def not_negative(array: Array) -> Array:
+    """The array with negative numbers replaced by 0, in place."""
+    return np.maximum(array, 0.0, out=array) if isinstance(array, np.ndarray) else array.clamp_(min=0.0)
 
 
 class StreamDiagnostics(NamedTuple):
@@ -233,11 +237,10 @@ class Gaussians:
     ) -> Array:
         """The same from the products (n, K) of features and directions, which are overwritten, and the squared
         lengths."""
-        xp = Backend.of(products).xp
         products *= -2.0
         products += squared_lengths[:, None]
         products += self.lengths
-        xp.clip(products, 0.0, None, out=products)
+        not_negative(products)
         products *= factors
         if backgrounds is not None:
             products += self.typical_distances(relative, squared_lengths)[:, None] * backgrounds
@@ -250,7 +253,7 @@ class Gaussians:
         typical *= -2.0
         typical += squared_lengths
         typical += self.typical_offset
-        return Backend.of(relative).xp.clip(typical, 0.0, None)
+        return not_negative(typical)
 
     def squared_lengths(self, relative: Array) -> Array:
         """(n,) squared length of each row in the precision.
@@ -346,23 +349,25 @@ class Mixture:
         """(n, 1 + N_TEMPERATURES): the reference posterior's probability of each answer's label, and the confidence of
         the answers at each temperature. See `temperature.py`. `log_prior` (n, K) is the log-posterior without the
         Gaussians."""
-        xp = Backend.of(log_prior).xp
-        reference = self._reference_probability(log_prior, distances, answer)
-        return xp.concat([reference[:, None], confidence_curve(answer)], axis=1)
+        backend = Backend.of(answer)
+        highest = row_maxima(answer)[:, None]
+        found = backend.xp.empty((answer.shape[0], 1 + N_TEMPERATURES), dtype=answer.dtype, device=backend.device)
+        found[:, 0] = self._reference_probability(log_prior, distances, answer >= highest - TIE)
+        found[:, 1:] = confidence_curve(answer)
+        return found
 
-    def _reference_probability(self, log_prior: Array, distances: Distances, answer: Array) -> Array:
-        """(n,) probability of each answer's label in the posterior whose likelihood is weighted by `calm`."""
-        xp = Backend.of(log_prior).xp
+    def _reference_probability(self, log_prior: Array, distances: Distances, labels: Array) -> Array:
+        """(n,) probability of each answer's label in the posterior whose likelihood is weighted by `calm`. Classes that
+        tie for the largest score share it: `labels` (n, K) says which these are."""
         weight = self.constants.calm * self._full_weight * (1.0 - self.stream.few_classes * (1.0 - FEW_CALM))
         scores = distances.first * -weight
         if distances.second is not None:
             scores -= (weight * self.second_weight) * distances.second
             scores /= 1.0 + self.second_weight
         scores += log_prior
-        reference = normalize_scores(scores).posteriors
-        # Classes that tie for the largest score share it.
-        tied = xp.astype(answer >= xp.max(answer, axis=1)[:, None] - TIE, answer.dtype)
-        return xp.linalg.vecdot(reference, tied) / xp.sum(tied, axis=1)
+        scores -= row_maxima(scores)[:, None]
+        odds = Backend.of(scores).xp.exp(scores)
+        return row_sums(odds * labels) / (row_sums(odds) * row_sums(labels))
 
     def leave_one_out(self, distances: Distances, posteriors: Array) -> Distances:
         """Distances to means without the samples' own contribution, which is their `posteriors` (n, K). The given

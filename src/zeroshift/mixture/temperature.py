@@ -13,7 +13,7 @@ import numpy as np
 
 from zeroshift.arrays import Array, Backend
 
-__all__ = ["N_TEMPERATURES", "TEMPERATURES", "confidence_curve", "temperature_for"]
+__all__ = ["N_TEMPERATURES", "TEMPERATURES", "confidence_curve", "row_maxima", "row_sums", "temperature_for"]
 
 N_TEMPERATURES = 13
 
@@ -28,6 +28,16 @@ PRIOR = 1.0
 temperature."""
 
 
+def row_sums(array: Array) -> Array:
+    """(n,) sums of the rows, without the functions around it, which take longer than the sums of a single row."""
+    return np.add.reduce(array, axis=1) if isinstance(array, np.ndarray) else array.sum(1)
+
+
+def row_maxima(array: Array) -> Array:
+    """(n,) the largest number of each row."""
+    return np.maximum.reduce(array, axis=1) if isinstance(array, np.ndarray) else array.amax(1)
+
+
 def confidence_curve(log_posteriors: Array) -> Array:
     """(n, N_TEMPERATURES): the largest probability of each row of (n, K) raised to each exponent.
 
@@ -36,11 +46,12 @@ def confidence_curve(log_posteriors: Array) -> Array:
     """
     backend = Backend.of(log_posteriors)
     xp = backend.xp
-    shifted = log_posteriors - xp.max(log_posteriors, axis=1)[:, None]
+    shifted = log_posteriors - row_maxima(log_posteriors)[:, None]
     n, classes = shifted.shape
     if n * classes <= (SMALL_SIZE_ON_GPU if backend.on_gpu else SMALL_SIZE):
-        exponents = 2.0 ** (xp.arange(N_TEMPERATURES, dtype=shifted.dtype, device=backend.device) * -0.5)
-        return 1.0 / xp.sum(xp.exp(shifted[:, None, :] * exponents[:, None]), axis=2)
+        exponents = backend.asarray(TEMPERATURES, shifted.dtype)
+        powers = shifted[:, None, :] * exponents[:, None]
+        return 1.0 / xp.exp(powers, out=powers).sum(-1)
     curve = backend.zeros((n, N_TEMPERATURES), shifted.dtype)
     # From the smallest exponent, squaring doubles it: much faster than another exponential. The sum of squares needs no
     # squaring, so the last one is saved.
@@ -48,7 +59,7 @@ def confidence_curve(log_posteriors: Array) -> Array:
     for index in (N_TEMPERATURES - 1, N_TEMPERATURES - 2):
         xp.multiply(shifted, float(TEMPERATURES[index]), out=powers)
         xp.exp(powers, out=powers)
-        curve[:, index] = xp.sum(powers, axis=1)
+        curve[:, index] = row_sums(powers)
         for doubled in range(index - 2, -1, -2):
             curve[:, doubled] = xp.linalg.vecdot(powers, powers)
             if doubled > 1:
