@@ -23,6 +23,7 @@ __all__ = [
     "inverse_factor",
     "invert_positive",
     "ldl_inverse",
+    "ldl_reduce",
     "positive_inverse",
     "pseudo_inverse",
     "residual_precision",
@@ -214,6 +215,45 @@ def ldl_inverse(matrix: Array) -> tuple[Array, Array]:
     return inverse, xp.concat([d1, d2], axis=-1)
 
 
+def ldl_reduce(matrix: Array, rows: Array) -> tuple[Array, Array]:
+    """L^-1 rows (..., n, d) in their precision, and D (..., n), of symmetric matrices (..., n, n) as in `ldl_inverse`.
+
+    >>> import numpy as np
+    >>> ldl_reduce(np.array([[2.0, 1.0], [1.0, -1.0]]), np.array([[4.0], [3.0]]))
+    (array([[4.],
+           [1.]]), array([ 2. , -1.5]))
+    """
+    backend = Backend.of(matrix)
+    if backend.on_gpu or matrix.ndim > 2:
+        inverse, pivots = ldl_inverse(matrix)
+        return backend.xp.matmul(backend.xp.astype(inverse, rows.dtype, copy=False), rows), pivots
+    reduced = backend.copy(rows)
+    return reduced, _eliminate(backend.copy(matrix), [reduced])
+
+
+def _eliminate(matrix: Array, others: list[Array]) -> Array:
+    """D of a matrix (n, n); multiplies the others (n, m) by L^-1 in place. Overwrites the upper half of the matrix.
+
+    No inverse of L is formed, and no product with a triangular matrix.
+    """
+    backend = Backend.of(matrix)
+    n = matrix.shape[0]
+    if n <= LEAF:
+        inverse, pivots = _ldl_columns(matrix)
+        for other in others:
+            other[...] = backend.asarray(inverse, other.dtype) @ other
+        return pivots
+    half = n // 2
+    cross = matrix[:half, half:]
+    first = _eliminate(matrix[:half, :half], [cross, *(other[:half] for other in others)])
+    scaled = (cross / first[:, None]).T
+    matrix[half:, half:] -= scaled @ cross
+    for other in others:
+        other[half:] -= backend.asarray(scaled, other.dtype) @ other[:half]
+    second = _eliminate(matrix[half:, half:], [other[half:] for other in others])
+    return backend.xp.concat([first, second])
+
+
 def _ldl_by_lu(matrix: Array) -> tuple[Array, Array]:
     """For a GPU, where every column would take several kernel launches: LU without pivoting (LAPACK has none)."""
     torch = sys.modules["torch"]
@@ -227,12 +267,12 @@ def _ldl_columns(matrix: Array) -> tuple[Array, Array]:
     xp = namespace(matrix)
     backend = Backend.of(matrix)
     n = matrix.shape[-1]
-    identity = xp.eye(n, dtype=matrix.dtype, device=backend.device)
     # The matrix and the identity side by side, so that one step eliminates a column in both.
-    rest = xp.concat([matrix, xp.broadcast_to(identity, matrix.shape)], axis=-1)
+    rest = xp.empty((*matrix.shape[:-1], 2 * n), dtype=matrix.dtype, device=backend.device)
+    rest[..., :n], rest[..., n:] = matrix, xp.eye(n, dtype=matrix.dtype, device=backend.device)
     for c in range(n - 1):
-        factors = rest[..., c + 1 :, c] / rest[..., c, c][..., None]
-        rest[..., c + 1 :, c + 1 :] -= factors[..., :, None] * rest[..., c, c + 1 :][..., None, :]
+        factors = rest[..., c + 1 :, c : c + 1] / rest[..., c : c + 1, c : c + 1]
+        rest[..., c + 1 :, c + 1 : n + c + 1] -= factors * rest[..., c : c + 1, c + 1 : n + c + 1]
     return rest[..., n:], backend.copy(xp.linalg.diagonal(rest[..., :n]))
 
 

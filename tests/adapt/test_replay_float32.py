@@ -131,9 +131,12 @@ class TestLargerProblem:
         monkeypatch.setattr(replay_blocks, "ROUNDING_GROWTH", 1e9)
         used = []
         solve_all = replay.solve_all
-        monkeypatch.setattr(
-            replay, "solve_all", lambda problems, dtype: used.append(dtype) or solve_all(problems, dtype)
-        )
+
+        def spy(problems, dtype, threads):
+            used.append(dtype)
+            return solve_all(problems, dtype, threads)
+
+        monkeypatch.setattr(replay, "solve_all", spy)
         method = self.method(problem)
         assert_promised(method.adapt_scores(problem.features), expected)
         assert method.diagnostics.float64_fallbacks > 0

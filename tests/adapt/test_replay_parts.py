@@ -21,6 +21,7 @@ from zeroshift.adapt.engines.replay_blocks import solve
 from zeroshift.adapt.statistics import AdaptSettings
 from zeroshift.arrays import Backend
 from zeroshift.testing import make_problem
+from zeroshift.threads import Threads
 from zeroshift.zero_shot import confidence, log_posterior, pseudo_class
 
 
@@ -46,7 +47,7 @@ class BankAndRows:
     def schedule(self):
         trace = float(np.trace(self.scatter))
         arguments = (self.features, self.log_y, self.bank, self.sums, trace, self.prototypes, self.adapt_settings)
-        return build_schedule(self.plan, *arguments)
+        return build_schedule(self.plan, *arguments, Threads())
 
     def insert(self, e):
         weights = self.bank.inserted_weights(self.plan, self.log_y)
@@ -196,6 +197,7 @@ def test_solve_equals_the_matrix_in_every_segment(lead, changes, dtype):
     weights = np.broadcast_to(node_weights(rho, at) * at * scale[:, None], (*lead, s, 6))
     ridges = np.broadcast_to(at, (*lead, 6))
     cross, quadratic, size = solve(
+        Threads(),
         scatter,
         ridges,
         rows.astype(dtype),

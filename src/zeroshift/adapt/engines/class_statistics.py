@@ -267,12 +267,6 @@ class ClassSums:
             bounds = xp.reshape(extended[rows] @ entries.T, (-1, entries.shape[0] // slots, slots))
             uncertain[rows, classes] &= xp.min(bounds, axis=2) < BOUND_SLACK
 
-    def uncertain_insertions(self, x: Array, inserted: Array) -> Array:
-        """(n, E): which rows may have a negative cosine with which samples that are still to be inserted."""
-        if not self._bounds_entries:
-            return self._backend.xp.ones((x.shape[0], inserted.shape[0]), dtype=bool)
-        return bounding_coordinates(x, self.basis) @ coordinates(inserted, self.basis).T < BOUND_SLACK
-
     def arrays(self) -> dict[str, Array]:
         """The arrays a file needs to resume bit for bit."""
         return {**self._saved_arrays(), "basis": self.basis} if self._bounds_entries else self._saved_arrays()

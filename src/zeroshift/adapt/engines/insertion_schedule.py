@@ -14,6 +14,7 @@ from zeroshift.adapt.bank import NEW, InsertionPlan, KnowledgeBank
 from zeroshift.adapt.engines.class_statistics import ClassSums
 from zeroshift.adapt.statistics import AdaptSettings, class_means
 from zeroshift.arrays import Array, Backend, namespace, to_numpy
+from zeroshift.threads import Threads
 
 __all__ = ["InsertionSchedule", "build_schedule"]
 
@@ -76,39 +77,52 @@ def build_schedule(
     trace: float,
     prototypes: Array,
     settings: AdaptSettings,
+    threads: Threads,
 ) -> InsertionSchedule:
-    """`features` and `log_y` are the offered rows; `trace` is the scatter's history the first insertion."""
+    """`features` and `log_y` are the offered rows; `trace` is the scatter's before the first insertion."""
     backend = Backend.of(prototypes)
     xp = backend.xp
     k = backend.index(plan.classes)
     entered, weights = features[backend.index(plan.rows)], bank.inserted_weights(plan, log_y)
     replaced, replaced_weights = _replaced_samples(plan, features, log_y, bank)
     history = _ClassHistory.of(plan, sums.counts)
-
-    within = history.within_class
-    sum_after = sums.weighted_sums[k] + within(weights[:, None] * entered - replaced_weights[:, None] * replaced)
-    weight_after = sums.weights[k] + within((weights - replaced_weights)[:, None])[:, 0]
-    exchanged = entered - replaced
-    total_before = sums.totals[k] + within(exchanged) - exchanged
+    weight_after = sums.weights[k] + history.within_class((weights - replaced_weights)[:, None])[:, 0]
     count = backend.asarray(history.counts.astype(np.float64))
-    centre = total_before / xp.clip(count, min=1.0)[:, None]
-    if settings.update_mean:
-        mean_after = class_means(sum_after, weight_after, prototypes[k], settings.alpha, settings.beta)
-        mean_before = history.previous(mean_after, sums.means[k])
-    else:
-        mean_after = mean_before = prototypes[k]
+    shape, d = entered.shape, entered.shape[1]
+    sum_after, centre, mean_after, mean_before = (
+        xp.empty(shape, dtype=xp.float64, device=backend.device) for _ in range(4)
+    )
 
-    moved = settings.update_mean & (history.counts > 0)
+    def follow(start: int) -> None:
+        """Sums and means after each insertion, for some of the dimensions."""
+        of = slice(start, start + part)
+        gained, lost, bases = entered[:, of], replaced[:, of], prototypes[:, of][k]
+        sum_after[:, of] = sums.weighted_sums[:, of][k] + history.within_class(
+            weights[:, None] * gained - replaced_weights[:, None] * lost
+        )
+        exchanged = gained - lost
+        total = sums.totals[:, of][k] + history.within_class(exchanged) - exchanged
+        centre[:, of] = total / xp.clip(count, min=1.0)[:, None]
+        if settings.update_mean:
+            after = class_means(sum_after[:, of], weight_after, bases, settings.alpha, settings.beta)
+            mean_after[:, of], mean_before[:, of] = after, history.previous(after, sums.means[:, of][k])
+        else:
+            mean_after[:, of] = mean_before[:, of] = bases
+
+    part = d if backend.on_gpu else DIMENSIONS
+    threads.map(follow, range(0, d, part))
+    held, moved = history.counts, settings.update_mean & (history.counts > 0)
     present = np.stack([moved, np.ones_like(moved), moved, plan.replaced != NEW], axis=1)
-    held = history.counts
-    squares, signs = [], []
-    part = len(plan) if backend.on_gpu else EVENTS
-    for start in range(0, len(plan), part):
-        own = slice(start, start + part)
+
+    def measure(start: int) -> tuple[Array, np.ndarray]:
+        """The squared lengths of some of the changes, and their signs."""
+        own = slice(start, start + events)
         vectors = [values[own] for values in (entered, replaced, centre, mean_before, mean_after)]
-        rows, row_signs = _scatter_rows(vectors, held[own], present[own])
-        squares.append(xp.sum(rows * rows, axis=1))
-        signs.append(row_signs)
+        rows, signs = _scatter_rows(vectors, held[own], present[own])
+        return xp.sum(rows * rows, axis=1), signs
+
+    events = len(plan) if backend.on_gpu else EVENTS
+    squares, signs = zip(*threads.map(measure, range(0, len(plan), events)), strict=True)
     cone_inputs = _cone_distances(entered, sum_after, weight_after, history, sums, k)
     n_rows = int(present.sum())
     host = to_numpy(xp.concat([*squares, *cone_inputs]))
@@ -137,6 +151,9 @@ def build_schedule(
         cone_along=backend.asarray(along),
     )
 
+
+DIMENSIONS = 64
+"""Dimensions in which sums and means are followed together on a CPU, where they should stay in the caches."""
 
 EVENTS = 256
 """Insertions whose changes of the scatter are computed together on a CPU, where they should stay in the caches."""

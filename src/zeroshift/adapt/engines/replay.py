@@ -24,13 +24,21 @@ from zeroshift.adapt.engines.replay_blocks import (
 )
 from zeroshift.adapt.engines.replay_gpu import GpuReplay
 from zeroshift.adapt.engines.streaming import SMALLEST_PRIMAL, StreamingEngine
-from zeroshift.arrays import Array
+from zeroshift.arrays import Array, to_numpy
 from zeroshift.precision import FLOAT32_TOLERANCE
+from zeroshift.threads import Threads, own_threads
+from zeroshift.zero_shot import zero_shot_stats
 
 __all__ = ["AutoEngine", "ReplayEngine"]
 
 GPU_NUMBERS = 250_000_000
 """Numbers in the blocks solved together on a GPU, at most: 2 GB. Not the free memory: answers would depend on it."""
+
+POSTERIOR_ROWS = 256
+"""Rows whose posteriors are computed together on a CPU: they should stay in the caches."""
+
+CLASSES = 64
+"""Classes whose sums are recomputed together on a CPU: their banks should stay in the caches."""
 
 SIZE_MARGIN = 1.25
 """The size of the scores in a block is taken to be at most this times that in the block before; it is checked."""
@@ -73,18 +81,38 @@ class ReplayEngine(StreamingEngine):
 
     def _replay(self, features: Array, batch_size: int) -> Array:
         """Learn and score one block of rows, (n, K)."""
+        with own_threads(self._backend.library) as threads:
+            return self._replay_in(threads, features, batch_size)
+
+    def _replay_in(self, threads: Threads, features: Array, batch_size: int) -> Array:
         xp = self._backend.xp
         dtype = xp.float64 if self._float64_only else features.dtype
         self.diagnostics.products = "float32" if dtype == xp.float32 else "float64"
         features = self.widened(features)
-        log_y, plan, confidences = self._plan_insertions(features)
+        log_y, plan, confidences = self._plan_rows(features, threads)
         scores = xp.empty(log_y.shape, dtype=dtype, device=self._backend.device)
         bank_limit = self._single_insertion_limit
         done, row = self._replay_singly(plan, 0, features, log_y, confidences, batch_size, scores, bank_limit)
         if row < features.shape[0]:
             rest = plan.part(done, len(plan))
-            self._replay_in_blocks(rest, row, features, log_y, confidences, batch_size, scores)
+            self._replay_in_blocks(rest, row, features, log_y, confidences, batch_size, scores, threads)
         return scores
+
+    def _plan_rows(self, features: Array, threads: Threads) -> tuple[Array, InsertionPlan, np.ndarray]:
+        """`_plan_insertions` for many rows; on a CPU the posteriors are computed a few rows at a time."""
+        if self._backend.on_gpu:
+            return self._plan_insertions(features)
+        xp, count = self._backend.xp, features.shape[0]
+        log_y = xp.empty((count, self._prototypes.shape[0]), dtype=xp.float64, device=self._backend.device)
+        classes, confidences = np.empty(count, dtype=np.int64), np.empty(count)
+
+        def compute(start: int) -> None:
+            rows = slice(start, start + POSTERIOR_ROWS)
+            log_y[rows], of_rows, confidence = zero_shot_stats(features[rows], self._prototypes, self._logit_scale)
+            classes[rows], confidences[rows] = to_numpy(of_rows), to_numpy(confidence)
+
+        threads.map(compute, range(0, count, POSTERIOR_ROWS))
+        return log_y, self._bank.plan(classes, confidences), confidences
 
     def _replay_singly(
         self,
@@ -121,6 +149,7 @@ class ReplayEngine(StreamingEngine):
         confidences: np.ndarray,
         batch_size: int,
         scores: Array,
+        threads: Threads,
     ) -> None:
         """Process the rows from `first_row` in blocks."""
         if len(plan) == 0:
@@ -146,6 +175,7 @@ class ReplayEngine(StreamingEngine):
             self._prototypes,
             self._settings,
             scores.dtype,
+            threads,
         )
         if not scatter_is_sound(precision.accumulated + replay.accumulated, replay.smallest_ridge):
             # Little spread is left and rounding could matter: single insertions recompute the scatter if needed.
@@ -162,16 +192,19 @@ class ReplayEngine(StreamingEngine):
                     scores[problem.rows] += replay.bank_term(problem)
                 problems.append(problem)
             assumed = SIZE_MARGIN * score_size
-            discriminants, score_size = self._solve(problems, scores.dtype, assumed)
+            discriminants, score_size = self._solve(problems, scores.dtype, assumed, threads)
             if score_size > assumed and any(low < high for low, high in (block.interval for block in blocks)):
                 # The bound on the error of the interpolation assumed less.
                 more = [replay.with_another_ridge(*pair) for pair in zip(problems, blocks, strict=True)]
-                discriminants, _ = self._solve(more, scores.dtype, score_size)
+                discriminants, _ = self._solve(more, scores.dtype, score_size, threads)
             for problem, part in zip(problems, discriminants, strict=True):
                 scores[problem.rows] += part
             first = blocks[-1].last + 1
         replay.advance(len(plan))
-        self._sums.recompute(np.unique(plan.classes))
+        changed = np.unique(plan.classes)
+        at_once = len(changed) if self._backend.on_gpu else CLASSES
+        for start in range(0, len(changed), at_once):
+            self._sums.recompute(changed[start : start + at_once])
         if isinstance(precision, PrimalPrecision):
             precision.restart(replay.scatter, accumulated=precision.accumulated + replay.accumulated)
         else:
@@ -227,18 +260,20 @@ class ReplayEngine(StreamingEngine):
         if scores.dtype != wide:
             self._compare_with_float64(features[-1:], log_y[-1:], scores[-1:])
 
-    def _solve(self, problems: list[BlockProblem], dtype: Any, expected_size: float) -> tuple[list[Array], float]:
+    def _solve(
+        self, problems: list[BlockProblem], dtype: Any, expected_size: float, threads: Threads
+    ) -> tuple[list[Array], float]:
         """`solve_all`, in float64 if float32 products could change a probability by more than the tolerance."""
         wide, d = self._backend.xp.float64, int(problems[0].x.shape[1])
         if dtype != wide:
             limit = 2 * FLOAT32_TOLERANCE  # a probability changes by at most half as much as the scores
             # Not if the last blocks were far above the limit: these will be too.
             if expected_size == math.inf or rounding_error(expected_size, d) <= 2 * limit:
-                discriminants, size = solve_all(problems, dtype)
+                discriminants, size = solve_all(problems, dtype, threads)
                 if rounding_error(float(size), d) <= limit:
                     return discriminants, float(size)
             self.diagnostics.float64_fallbacks += 1
-        discriminants, size = solve_all(problems, wide)
+        discriminants, size = solve_all(problems, wide, threads)
         return discriminants, float(size)
 
 

@@ -29,13 +29,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zeroshift.adapt.bank import InsertionPlan, KnowledgeBank
-from zeroshift.adapt.bank_term_bounds import add_excess
-from zeroshift.adapt.engines.class_statistics import ClassSums
+from zeroshift.adapt.bank_term_bounds import add_excess, bounding_coordinates, coordinates
+from zeroshift.adapt.engines.class_statistics import BOUND_SLACK, ClassSums
 from zeroshift.adapt.engines.insertion_schedule import InsertionSchedule, build_schedule
 from zeroshift.adapt.engines.precision_primal import node_error, node_weights, nodes
 from zeroshift.adapt.statistics import AdaptSettings, bank_term
 from zeroshift.arrays import Array, Backend, to_numpy
-from zeroshift.linalg import inverse_factor, ldl_inverse
+from zeroshift.linalg import inverse_factor, ldl_reduce
+from zeroshift.threads import Threads
 
 __all__ = [
     "FLOAT32_SCORE_TOLERANCE",
@@ -242,6 +243,13 @@ class BlockProblem:
     mean_index: np.ndarray
     """(s, t): which of the K + m means each of these classes has in each segment."""
 
+    def part(self, rows: slice) -> BlockProblem:
+        """The problem for some of the rows."""
+        first = self.rows.start
+        return replace(
+            self, rows=slice(first + rows.start, first + rows.stop), segment=self.segment[rows], x=self.x[rows]
+        )
+
     def select_means(self, values: Array, segment: np.ndarray) -> Array:
         """(n, K + m) to (n, K): for every class, the value of the mean it has in the segment of the row.
 
@@ -283,6 +291,7 @@ class ReplayBlocks:
         prototypes: Array,
         settings: AdaptSettings,
         dtype: Any,
+        threads: Threads,
     ) -> None:
         self._plan = plan
         self._segments = segments
@@ -292,11 +301,12 @@ class ReplayBlocks:
         self._sums = sums
         self._backend = Backend.of(prototypes)
         self._dtype = dtype
+        self._threads = threads
         self.scatter = scatter
         self._size, trace = sums.size, float(self._backend.xp.linalg.trace(scatter))
         self._trace = trace
         sums.prepare_for(plan)
-        self.schedule = build_schedule(plan, features, log_y, bank, sums, trace, prototypes, settings)
+        self.schedule = build_schedule(plan, features, log_y, bank, sums, trace, prototypes, settings, threads)
         self._states = SegmentStates.of(self.schedule, segments, sums.size, trace)
         self._advanced_to = 0
         self._centre = self._backend.xp.mean(features, axis=0)
@@ -350,7 +360,7 @@ class ReplayBlocks:
         start, self._advanced_to = self._advanced_to, event
         part = self._plan.part(start, event)
         rows, signs = schedule.changes(start, event)
-        self.scatter = self.scatter + (rows * backend.asarray(signs)[:, None]).T @ rows
+        self._add_to_scatter(rows, rows * backend.asarray(signs)[:, None])
         self._bank.insert(part, self._features, schedule.entered_weights[start:event], self._confidences[part.rows])
         # Of several insertions into a class, only the last one matters.
         classes, last = np.unique(part.classes[::-1], return_index=True)
@@ -359,6 +369,19 @@ class ReplayBlocks:
         sums.weighted_sums[k], sums.weights[k] = schedule.weighted_sums[e], schedule.weights[e]
         sums.means[k] = schedule.means[e]
         sums.cones.across[k], sums.cones.along[k] = schedule.cone_across[e], schedule.cone_along[e]
+
+    def _add_to_scatter(self, rows: Array, signed: Array) -> None:
+        """Add the symmetric matrix rows^T signed to the scatter; `BlockProblem`s hold the old one."""
+        xp, half = self._backend.xp, rows.shape[1] // 2
+        scatter = xp.empty_like(self.scatter)
+
+        def add(part: tuple[slice, slice]) -> None:
+            scatter[part] = self.scatter[part] + rows[:, part[0]].T @ signed[:, part[1]]
+
+        first, second = slice(0, half), slice(half, rows.shape[1])
+        self._threads.map(add, [(first, second), (first, first), (second, second)])
+        scatter[second, first] = scatter[first, second].T
+        self.scatter = scatter
 
     def problem(self, block: Block) -> BlockProblem:
         """The problem for a block; advances to its first segment."""
@@ -404,15 +427,25 @@ class ReplayBlocks:
 
     def bank_term(self, problem: BlockProblem) -> Array:
         """r_k (n, K) with the bank at each row."""
-        backend, xp, schedule, sums = self._backend, self._backend.xp, self.schedule, self._sums
-        own = slice(*problem.events)
+        vectors = self._backend.xp.concat(
+            [self._sums.weighted_sums, self.schedule.weighted_sums[slice(*problem.events)]]
+        )
+        vectors, cones = self._narrow(vectors), self._widest_cones(problem.events)
+        threads = self._threads
+        parts = threads.map(
+            lambda rows: self._bank_term(problem.part(rows), vectors, cones), threads.split(len(problem.segment))
+        )
+        return parts[0] if len(parts) == 1 else self._backend.xp.concat(parts)
+
+    def _bank_term(self, problem: BlockProblem, vectors: Array, cones: Array) -> Array:
+        """The bank term, from sum p x of all classes (K + m, d) and their cones."""
+        xp = self._backend.xp
         x = self._narrow(self._features[problem.rows])
-        if sums.is_small or backend.on_gpu:
+        if self._sums.is_small or self._backend.on_gpu:
             term = bank_term(x, self._narrow(self._bank.features), self._narrow(self._bank.weights))
             return term + self._bank_term_change(problem, x)
-        term = x @ self._narrow(xp.concat([sums.weighted_sums, schedule.weighted_sums[own]])).T
-        term = problem.select_means(term, problem.segment)
-        uncertain = term < self._cone_limits(problem, x)
+        term = problem.select_means(x @ vectors.T, problem.segment)
+        uncertain = term < self._cone_limits(x, cones)
         if not bool(xp.any(uncertain)):
             return term
         wide = self._features[problem.rows]
@@ -429,38 +462,65 @@ class ReplayBlocks:
         term += excess
         return term
 
-    def _cone_limits(self, problem: BlockProblem, x: Array) -> Array:
-        """(n, K): the product of a row with sum p x of a class is its bank term if it is at least this (see `Cones`).
+    def _widest_cones(self, events: tuple[int, int]) -> Array:
+        """(3, K): the widest cone of every class between these insertions, across and along; and a slack."""
+        sums, schedule, own = self._sums, self.schedule, slice(*events)
+        cones = np.stack([to_numpy(values) for values in (*sums.cones, sums.weights)])
+        new = np.stack([to_numpy(v[own]) for v in (schedule.cone_across, schedule.cone_along, schedule.weights)])
+        for widest, values in zip(cones, new, strict=True):
+            np.maximum.at(widest, schedule.classes[own], values)
+        cones[2] *= FLOAT32_SLACK if self._is_float32 else CONE_ROUNDING
+        return self._narrow(self._backend.asarray(cones))
 
-        The cone of a class is as wide as its widest in the block."""
-        xp, sums, schedule = self._backend.xp, self._sums, self.schedule
-        across, along, weights = (np.array(to_numpy(v)) for v in (*sums.cones, sums.weights))
-        own = slice(*problem.events)
-        for held, new in ((across, schedule.cone_across), (along, schedule.cone_along), (weights, schedule.weights)):
-            np.maximum.at(held, schedule.classes[own], to_numpy(new[own]))
-        weights *= FLOAT32_SLACK if self._is_float32 else CONE_ROUNDING
-        x_along = x @ self._narrow(sums.direction)
-        x_across = xp.sqrt(xp.clip(xp.sum(x * x, axis=1) - x_along * x_along, min=0.0))
-        limits = xp.stack([x_across, x_along, xp.ones_like(x_along)], axis=1) @ self._narrow(
-            self._backend.asarray(np.stack([across, along, weights]))
-        )
+    def _cone_limits(self, x: Array, cones: Array) -> Array:
+        """(n, K): the product of a row with sum p x of a class is its bank term if it is at least this."""
+        xp = self._backend.xp
+        along = x @ self._narrow(self._sums.direction)
+        across = xp.sqrt(xp.clip(xp.sum(x * x, axis=1) - along * along, min=0.0))
+        limits = xp.stack([across, along, xp.ones_like(along)], axis=1) @ cones
         # The bound holds for a row whose part along the shared direction is not negative.
-        limits[x_along < 0] = xp.inf
+        limits[along < 0] = xp.inf
         return limits
 
     def _refine_uncertain(self, uncertain: Array, x: Array, stop: int) -> None:
         """Clear pairs in `uncertain` by bounds on single entries: those held at the start of this replay, and those
-        that entered since, up to insertion `stop`."""
-        held = self._backend.copy(uncertain)
-        self._sums.refine_uncertain(held, x)
-        classes = self.schedule.classes[:stop]
-        events = np.flatnonzero(np.any(to_numpy(uncertain), axis=0)[classes])
-        if len(events):
-            events = events[np.argsort(classes[events], kind="stable")]
-            new = to_numpy(self._sums.uncertain_insertions(x, self.schedule.entered[self._backend.index(events)]))
-            present, starts = np.unique(classes[events], return_index=True)
-            held[:, self._backend.index(present)] |= self._backend.index(np.logical_or.reduceat(new, starts, axis=1))
-        uncertain &= held
+        that entered since, up to insertion `stop`. `x` is float64."""
+        xp, index = self._backend.xp, self._backend.index
+        slack = FLOAT32_SLACK if self._is_float32 else BOUND_SLACK
+        extended = self._narrow(bounding_coordinates(x, self._sums.basis))
+        is_uncertain = np.any(to_numpy(uncertain), axis=0)
+        chosen = np.flatnonzero(is_uncertain)
+        entries = self._held_coordinates
+        if 2 * len(chosen) < len(is_uncertain):
+            columns, entries = index(chosen), entries[:, :, index(chosen)]
+        else:
+            columns = slice(None)
+        m, slots, count = entries.shape
+        flat = xp.reshape(entries, (m, slots * count))
+        events = np.flatnonzero(is_uncertain[self.schedule.classes[:stop]])
+        events = events[np.argsort(self.schedule.classes[events], kind="stable")]
+        present, starts = np.unique(self.schedule.classes[events], return_index=True)
+        new_entries = self._entered_coordinates[index(events)].T
+        block_rows = max(1, COSINES // flat.shape[1])
+        for start in range(0, x.shape[0], block_rows):
+            rows = slice(start, start + block_rows)
+            bounds = xp.reshape(extended[rows] @ flat, (-1, slots, count))
+            held = xp.zeros_like(uncertain[rows])
+            held[:, columns] = xp.min(bounds, axis=1) < slack
+            if len(events):
+                new = to_numpy(extended[rows] @ new_entries < slack)
+                held[:, index(present)] |= index(np.logical_or.reduceat(new, starts, axis=1))
+            uncertain[rows] &= held
+
+    @cached_property
+    def _held_coordinates(self) -> Array:
+        """(m, slots, K): the coordinates of the entries at the start of this replay."""
+        return self._narrow(self._backend.xp.permute_dims(self._sums.entry_coordinates, (2, 1, 0)))
+
+    @cached_property
+    def _entered_coordinates(self) -> Array:
+        """(E, m): the coordinates of the samples that enter."""
+        return self._narrow(coordinates(self.schedule.entered, self._sums.basis))
 
     def _add_excess(self, excess: Array, x: Array) -> None:
         """Add sum_j max(0, -x.x_j) p_j of all pairs, a group of classes at a time."""
@@ -500,7 +560,7 @@ def _changed_classes(classes: np.ndarray, n_insertions: np.ndarray, count: int) 
     return changed_classes, mean_index
 
 
-def solve_all(problems: Sequence[BlockProblem], dtype: Any) -> tuple[list[Array], Array]:
+def solve_all(problems: Sequence[BlockProblem], dtype: Any, threads: Threads) -> tuple[list[Array], Array]:
     """mu_k^T P x - mu_k^T P mu_k / 2 (n, K) for the rows of every problem, and the size of the scores (see `solve`).
 
     Products are of type `dtype`. Several blocks with the same number of ridges are solved together, padded with zeros
@@ -508,12 +568,12 @@ def solve_all(problems: Sequence[BlockProblem], dtype: Any) -> tuple[list[Array]
     """
     if len(problems) == 1:
         problem = problems[0]
-        cross, quadratic, size = solve(*_solve_arguments(problem, len(problem.signs), dtype))
+        cross, quadratic, size = solve(threads, *_solve_arguments(problem, len(problem.signs), dtype))
         return [problem.discriminants(cross, quadratic)], size
     xp = Backend.of(problems[0].scatter).xp
     rank = max(len(problem.signs) for problem in problems)
     columns = zip(*(_solve_arguments(problem, rank, dtype) for problem in problems), strict=True)
-    cross, quadratic, size = solve(*(xp.stack(_padded(column)) for column in columns))
+    cross, quadratic, size = solve(threads, *(xp.stack(_padded(column)) for column in columns))
     answers = []
     for i, problem in enumerate(problems):
         n, segments, means = len(problem.segment), len(problem.weights), 1 + problem.means.shape[0]
@@ -555,6 +615,7 @@ def _padded(arrays: Sequence[Array]) -> list[Array]:
 
 
 def solve(
+    threads: Threads,
     scatter: Array,
     ridges: Array,
     changes: Array,
@@ -576,38 +637,47 @@ def solve(
     xp = backend.xp
     transpose, matmul, wide = xp.matrix_transpose, xp.matmul, xp.float64
     dtype = x.dtype
-    d, r, q = scatter.shape[-1], changes.shape[-2], ridges.shape[-1]
-    identity = xp.eye(d, dtype=wide, device=backend.device)
+    d, r, k = scatter.shape[-1], changes.shape[-2], means.shape[-2]
     rows = xp.concat([changes, means, x], axis=-2)
-    first_x = r + means.shape[-2]
-    quadratic: Any = 0.0
-    solved, whitened_means, largest = [], [], []
-    for j in range(q):
+
+    def solve_at(j: int) -> tuple[Array, Array, Array, Array]:
+        """Part of mu^T P mu / 2, x times the square root of part of P, means times that of the base, and squares."""
+        identity = xp.eye(d, dtype=wide, device=backend.device)
         factor = inverse_factor(scatter + ridges[..., j, None, None] * identity)
         whitened = _times_triangular(rows, xp.astype(factor, dtype, copy=False))
-        u, mu, v = whitened[..., :r, :], whitened[..., r:first_x, :], whitened[..., first_x:, :]
+        u, mu, v = whitened[..., :r, :], whitened[..., r : r + k, :], whitened[..., r + k :, :]
         weight = weights[..., j]
         base = xp.sum(mu * mu, axis=-1)
-        largest.append(xp.stack([xp.max(base[..., 1:]), xp.max(xp.sum(v * v, axis=-1))]))
-        quadratic = quadratic + 0.5 * weight[..., :, None] * base[..., None, :]
-        by_row = _rows_of(weight, segment)[..., None]
-        if r == 0:
-            solved.append(by_row * v)
-        else:
+        largest = xp.stack([xp.max(base[..., 1:]), xp.max(xp.sum(v * v, axis=-1))])
+        quadratic = 0.5 * weight[..., :, None] * base[..., None, :]
+        solved = _rows_of(weight, segment)[..., None] * v
+        if r:
             gram = xp.astype(matmul(u, transpose(u)), wide, copy=False)
-            inverse, pivots = ldl_inverse(gram + xp.eye(r, dtype=wide, device=backend.device) * signs[..., None, :])
-            reduced = matmul(xp.astype(inverse, dtype, copy=False), u)
+            gram = gram + xp.eye(r, dtype=wide, device=backend.device) * signs[..., None, :]
+            reduced, pivots = ldl_reduce(gram, u)
             along = matmul(reduced, transpose(whitened[..., r:, :]))
             share = mask * (weight[..., :, None] / xp.astype(pivots, dtype, copy=False)[..., None, :])
-            along_x = transpose(along[..., means.shape[-2] :])
-            solved.append(by_row * v - matmul(_rows_of(share, segment) * along_x, reduced))
-            squares = along[..., : means.shape[-2]]
+            solved -= matmul(_rows_of(share, segment) * transpose(along[..., k:]), reduced)
+            squares = along[..., :k]
             squares *= squares
             share *= 0.5
             quadratic -= matmul(share, squares)
-        whitened_means.append(mu)
-    cross = matmul(xp.concat(solved, axis=-1), transpose(xp.concat(whitened_means, axis=-1)))
-    mean_square, row_square = (xp.max(part) for part in xp.unstack(xp.stack(largest), axis=-1))
+        return quadratic, solved, mu, largest
+
+    of_ridges = threads.map(solve_at, range(ridges.shape[-1]))
+    quadratic = of_ridges[0][0]
+    for part, *_ in of_ridges[1:]:
+        quadratic += part
+    solved = xp.concat([part for _, part, _, _ in of_ridges], axis=-1)
+    whitened_means = xp.concat([part for _, _, part, _ in of_ridges], axis=-1)
+    cross = xp.empty((*x.shape[:-1], k), dtype=dtype, device=backend.device)
+
+    def multiply(part: slice) -> None:
+        cross[..., part, :] = matmul(solved[..., part, :], transpose(whitened_means))
+
+    threads.map(multiply, threads.split(x.shape[-2]))
+    largest = xp.stack([part for *_, part in of_ridges])
+    mean_square, row_square = xp.max(largest[:, 0]), xp.max(largest[:, 1])
     scale = xp.max(xp.sum(xp.abs(weights), axis=-1))
     return cross, quadratic, scale * (xp.sqrt(mean_square * row_square) + 0.5 * mean_square)
 

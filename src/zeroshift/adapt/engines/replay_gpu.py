@@ -30,6 +30,7 @@ from zeroshift.adapt.engines.replay_blocks import (
 from zeroshift.adapt.statistics import AdaptSettings
 from zeroshift.arrays import Array, Backend
 from zeroshift.linalg import Float32Factor, inverse_factor
+from zeroshift.threads import Threads
 
 __all__ = ["GpuReplay", "SolvedGroup"]
 
@@ -89,7 +90,7 @@ class GpuReplay:
         xp = self._backend.xp
         trace = float(xp.linalg.trace(scatter))
         sums.prepare_for(plan)
-        self.schedule = build_schedule(plan, features, log_y, bank, sums, trace, prototypes, settings)
+        self.schedule = build_schedule(plan, features, log_y, bank, sums, trace, prototypes, settings, Threads())
         self.states = SegmentStates.of(self.schedule, segments, sums.size, trace)
         changes, self._signs = self.schedule.changes(0, len(plan))
         self._changes = xp.concat([changes, self._backend.zeros((1, changes.shape[1]))])
