@@ -9,9 +9,8 @@ import pytest
 
 from engine_comparison import assert_same_bank, assert_same_statistics, get_stream, make_method, treat_as_large
 from streams import ADVERSARIAL, STREAMS
-from zeroshift import OnlineADAPT, linalg
+from zeroshift import OnlineADAPT
 from zeroshift.adapt.engines import replay, replay_blocks, streaming
-from zeroshift.arrays import Backend
 from zeroshift.benchmarks.problems import GEOMETRIES, clip_like
 from zeroshift.zero_shot import softmax
 
@@ -164,19 +163,6 @@ class TestLargerProblem:
         )
         assert_promised(method.adapt_scores(torch.tensor(problem.features)).numpy(), expected)
         assert_same_bank(method, direct)
-
-    def test_many_blocks_solved_together_as_on_a_gpu(self, geometry, monkeypatch):
-        """Torch on the CPU, treated as a GPU."""
-        problem, expected, _ = larger_problem(geometry)
-        torch = pytest.importorskip("torch")
-        monkeypatch.setattr(Backend, "on_gpu", property(lambda backend: backend.library == "torch"))
-        monkeypatch.setattr(linalg, "_ldl_by_lu", linalg._ldl_columns)  # LU without pivoting exists on a GPU only
-        monkeypatch.setattr(replay.ReplayEngine, "_blocks_per_solve", 4)
-        monkeypatch.setattr(replay_blocks, "GPU_RANK_LIMIT", 64)
-        method = OnlineADAPT(
-            torch.tensor(problem.prototypes), logit_scale=problem.logit_scale, engine="replay", bank_size=6
-        )
-        assert_promised(method.adapt_scores(torch.tensor(problem.features)).numpy(), expected)
 
 
 def test_little_spread_is_computed_in_float64():
