@@ -171,7 +171,9 @@ def test_after_a_failed_step_calls_are_refused_until_reset(stream, engine, monke
     np.testing.assert_array_equal(method.adapt(stream.features), fresh.adapt(stream.features))
 
 
-@pytest.mark.parametrize("place", ["bank.KnowledgeBank.insert", "engines.replay.solve_all", "bank.KnowledgeBank.prune"])
+@pytest.mark.parametrize(
+    "place", ["bank.KnowledgeBank.insert", "engines.replay.solve_block", "bank.KnowledgeBank.prune"]
+)
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
 def test_a_replayed_block_is_learned_completely_or_not_at_all(monkeypatch, place, error):
     """Also if the block is stopped after most of it was computed: Ctrl-C need not wait for its end."""

@@ -129,13 +129,13 @@ class TestLargerProblem:
         problem, expected, _ = larger_problem(geometry)
         monkeypatch.setattr(replay_blocks, "ROUNDING_GROWTH", 1e9)
         used = []
-        solve_all = replay.solve_all
+        solve_block = replay.solve_block
 
-        def spy(problems, dtype, threads):
+        def spy(problem, dtype, threads):
             used.append(dtype)
-            return solve_all(problems, dtype, threads)
+            return solve_block(problem, dtype, threads)
 
-        monkeypatch.setattr(replay, "solve_all", spy)
+        monkeypatch.setattr(replay, "solve_block", spy)
         method = self.method(problem)
         assert_promised(method.adapt_scores(problem.features), expected)
         assert method.diagnostics.float64_fallbacks > 0

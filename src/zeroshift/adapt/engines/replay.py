@@ -15,12 +15,11 @@ import numpy as np
 from zeroshift.adapt.bank import InsertionPlan
 from zeroshift.adapt.engines.precision_primal import PrimalPrecision, scatter_is_sound
 from zeroshift.adapt.engines.replay_blocks import (
-    GPU_RANK_LIMIT,
     BlockProblem,
     ReplayBlocks,
     find_segments,
     rounding_error,
-    solve_all,
+    solve_block,
 )
 from zeroshift.adapt.engines.replay_gpu import GpuReplay
 from zeroshift.adapt.engines.streaming import SMALLEST_PRIMAL, StreamingEngine
@@ -30,9 +29,6 @@ from zeroshift.threads import Threads, own_threads
 from zeroshift.zero_shot import zero_shot_stats
 
 __all__ = ["AutoEngine", "ReplayEngine"]
-
-GPU_NUMBERS = 250_000_000
-"""Numbers in the blocks solved together on a GPU, at most: 2 GB. Not the free memory: answers would depend on it."""
 
 POSTERIOR_ROWS = 256
 """Rows whose posteriors are computed together on a CPU: they should stay in the caches."""
@@ -54,14 +50,6 @@ class ReplayEngine(StreamingEngine):
     def block_rows(self) -> int:  # type: ignore[override]
         """Rows whose insertions are scheduled together; their posteriors are held in memory."""
         return 8192 if self._backend.on_gpu else 4096
-
-    @property
-    def _blocks_per_solve(self) -> int:
-        """Blocks solved together: one keeps a CPU busy, a GPU needs as many as fit in its memory."""
-        if not self._backend.on_gpu:
-            return 1
-        (classes, d), r = (int(n) for n in self._prototypes.shape), GPU_RANK_LIMIT
-        return max(1, GPU_NUMBERS // (3 * (4 * d * d + (d + r) * (classes + r) + 4 * r * r)))
 
     @property
     def _single_insertion_limit(self) -> int:
@@ -183,23 +171,20 @@ class ReplayEngine(StreamingEngine):
             return
         first, score_size = 0, math.inf
         while first < len(segments.events):
-            blocks = replay.cut_blocks(first, self._blocks_per_solve, SIZE_MARGIN * score_size)
-            problems = []
-            for block in blocks:
-                problem = replay.problem(block)
-                scores[problem.rows] = log_y[problem.rows]
-                if self._settings.use_bank_term:
-                    scores[problem.rows] += replay.bank_term(problem)
-                problems.append(problem)
             assumed = SIZE_MARGIN * score_size
-            discriminants, score_size = self._solve(problems, scores.dtype, assumed, threads)
-            if score_size > assumed and any(low < high for low, high in (block.interval for block in blocks)):
+            block = replay.cut_block(first, assumed)
+            problem = replay.problem(block)
+            rows = problem.rows
+            scores[rows] = log_y[rows]
+            if self._settings.use_bank_term:
+                scores[rows] += replay.bank_term(problem)
+            discriminants, score_size = self._solve(problem, scores.dtype, assumed, threads)
+            if score_size > assumed and block.interval[0] < block.interval[1]:
                 # The bound on the error of the interpolation assumed less.
-                more = [replay.with_another_ridge(*pair) for pair in zip(problems, blocks, strict=True)]
+                more = replay.with_another_ridge(problem, block)
                 discriminants, _ = self._solve(more, scores.dtype, score_size, threads)
-            for problem, part in zip(problems, discriminants, strict=True):
-                scores[problem.rows] += part
-            first = blocks[-1].last + 1
+            scores[rows] += discriminants
+            first = block.last + 1
         replay.advance(len(plan))
         changed = np.unique(plan.classes)
         at_once = len(changed) if self._backend.on_gpu else CLASSES
@@ -260,20 +245,18 @@ class ReplayEngine(StreamingEngine):
         if scores.dtype != wide:
             self._compare_with_float64(features[-1:], log_y[-1:], scores[-1:])
 
-    def _solve(
-        self, problems: list[BlockProblem], dtype: Any, expected_size: float, threads: Threads
-    ) -> tuple[list[Array], float]:
-        """`solve_all`, in float64 if float32 products could change a probability by more than the tolerance."""
-        wide, d = self._backend.xp.float64, int(problems[0].x.shape[1])
+    def _solve(self, problem: BlockProblem, dtype: Any, expected_size: float, threads: Threads) -> tuple[Array, float]:
+        """`solve_block`, in float64 if float32 products could change a probability by more than the tolerance."""
+        wide, d = self._backend.xp.float64, int(problem.x.shape[1])
         if dtype != wide:
             limit = 2 * FLOAT32_TOLERANCE  # a probability changes by at most half as much as the scores
-            # Not if the last blocks were far above the limit: these will be too.
+            # Not if the block before was far above the limit: this one will be too.
             if expected_size == math.inf or rounding_error(expected_size, d) <= 2 * limit:
-                discriminants, size = solve_all(problems, dtype, threads)
+                discriminants, size = solve_block(problem, dtype, threads)
                 if rounding_error(float(size), d) <= limit:
                     return discriminants, float(size)
             self.diagnostics.float64_fallbacks += 1
-        discriminants, size = solve_all(problems, wide, threads)
+        discriminants, size = solve_block(problem, wide, threads)
         return discriminants, float(size)
 
 

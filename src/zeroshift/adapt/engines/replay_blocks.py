@@ -1,8 +1,8 @@
 """Replays an insertion schedule in blocks: many states of the precision, as matrix products.
 
 `cut_blocks` divides the schedule into blocks and selects the ridges at which each block is factorised. `ReplayBlocks`
-advances sums, bank and scatter from block to block and turns each block into a `BlockProblem`. `solve_all` solves
-several problems together, which suits a GPU.
+advances sums, bank and scatter from block to block and turns each block into a `BlockProblem`, which `solve_block`
+solves. A GPU solves many blocks together (`replay_gpu`).
 
 Within a block, the scatter at row i is S plus the first r_i of the block's changes U^T diag(s) U. At a ridge rho, let F
 be triangular with F^T F = (S + rho I)^-1, and H = diag(s) + (U F^T)(U F^T)^T = L D L^T without pivoting. The leading
@@ -21,7 +21,6 @@ plus m^T P v + m^T P m / 2, which is the same for all classes and far larger tha
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -40,7 +39,6 @@ from zeroshift.threads import Threads
 
 __all__ = [
     "FLOAT32_SCORE_TOLERANCE",
-    "GPU_RANK_LIMIT",
     "RANK_LIMIT",
     "SCORE_TOLERANCE",
     "SMALLEST_RANK_LIMIT",
@@ -54,12 +52,12 @@ __all__ = [
     "find_segments",
     "rounding_error",
     "solve",
-    "solve_all",
+    "solve_block",
 ]
 
-RANK_LIMIT, SMALLEST_RANK_LIMIT, GPU_RANK_LIMIT = 448, 64, 1024
+RANK_LIMIT, SMALLEST_RANK_LIMIT = 448, 64
 """Scatter changes per block, at most (d, within these limits): for more, the factorisation of H costs more than the
-block saves. A GPU prefers fewer and larger blocks."""
+block saves."""
 
 NODES_LIMIT = 6
 """Ridges at which one block is factorised, at most."""
@@ -82,7 +80,7 @@ FLOAT32_SLACK = 1e-5
 DENSE_SHARE = 0.25
 """From this share of uncertain pairs, the bank terms of all pairs are computed from the bank."""
 
-BANDS, SMALLEST_BAND = 4, 64
+BANDS, SMALLEST_BAND = 8, 64
 """A product with a triangular matrix is computed in this many bands of columns, none smaller than that."""
 
 COSINES = 1_000_000
@@ -330,13 +328,13 @@ class ReplayBlocks:
         sizes, traces = np.append(self._size, self.schedule.sizes), np.append(self._trace, self.schedule.traces)
         return float((traces / np.maximum(sizes - 1, 1)).min())
 
-    def cut_blocks(self, first: int, count: int, score_size: float) -> list[Block]:
-        """At most `count` blocks from segment `first`; `score_size` as in `Accuracy`."""
+    def cut_block(self, first: int, score_size: float) -> Block:
+        """The block that begins with segment `first`; `score_size` as in `Accuracy`."""
         classes, d = self._sums.means.shape
-        rank_limit = GPU_RANK_LIMIT if self._backend.on_gpu else min(RANK_LIMIT, max(SMALLEST_RANK_LIMIT, d))
         tolerance = FLOAT32_SCORE_TOLERANCE if self._is_float32 else SCORE_TOLERANCE
         accuracy = Accuracy(tolerance, self._lengths, score_size)
-        return cut_blocks(self._states, first, count, accuracy, d, classes, rank_limit)
+        rank_limit = min(RANK_LIMIT, max(SMALLEST_RANK_LIMIT, d))
+        return cut_blocks(self._states, first, 1, accuracy, d, classes, rank_limit)[0]
 
     @cached_property
     def _lengths(self) -> float:
@@ -441,7 +439,7 @@ class ReplayBlocks:
         """The bank term, from sum p x of all classes (K + m, d) and their cones."""
         xp = self._backend.xp
         x = self._narrow(self._features[problem.rows])
-        if self._sums.is_small or self._backend.on_gpu:
+        if self._sums.is_small:
             term = bank_term(x, self._narrow(self._bank.features), self._narrow(self._bank.weights))
             return term + self._bank_term_change(problem, x)
         term = problem.select_means(x @ vectors.T, problem.segment)
@@ -560,58 +558,29 @@ def _changed_classes(classes: np.ndarray, n_insertions: np.ndarray, count: int) 
     return changed_classes, mean_index
 
 
-def solve_all(problems: Sequence[BlockProblem], dtype: Any, threads: Threads) -> tuple[list[Array], Array]:
-    """mu_k^T P x - mu_k^T P mu_k / 2 (n, K) for the rows of every problem, and the size of the scores (see `solve`).
+def solve_block(problem: BlockProblem, dtype: Any, threads: Threads) -> tuple[Array, Array]:
+    """mu_k^T P x - mu_k^T P mu_k / 2 (n, K) for the rows of a block, and the size of the scores (see `solve`).
 
-    Products are of type `dtype`. Several blocks with the same number of ridges are solved together, padded with zeros
-    to the same size.
+    Products are of type `dtype`.
     """
-    if len(problems) == 1:
-        problem = problems[0]
-        cross, quadratic, size = solve(threads, *_solve_arguments(problem, len(problem.signs), dtype))
-        return [problem.discriminants(cross, quadratic)], size
-    xp = Backend.of(problems[0].scatter).xp
-    rank = max(len(problem.signs) for problem in problems)
-    columns = zip(*(_solve_arguments(problem, rank, dtype) for problem in problems), strict=True)
-    cross, quadratic, size = solve(threads, *(xp.stack(_padded(column)) for column in columns))
-    answers = []
-    for i, problem in enumerate(problems):
-        n, segments, means = len(problem.segment), len(problem.weights), 1 + problem.means.shape[0]
-        answers.append(problem.discriminants(cross[i, :n, :means], quadratic[i, :segments, :means]))
-    return answers, size
-
-
-def _solve_arguments(problem: BlockProblem, rank: int, dtype: Any) -> tuple[Array, ...]:
-    """The arguments of `solve` for one block, with `rank` changes: those that are added are zero."""
     backend = Backend.of(problem.scatter)
-    signs = np.pad(problem.signs, (0, rank - len(problem.signs)), constant_values=1.0)
-    mask = np.arange(rank) < problem.n_changes[:, None]
+    mask = np.arange(len(problem.signs)) < problem.n_changes[:, None]
     classes, d = problem.means.shape
     means = backend.xp.empty((1 + classes, d), dtype=dtype, device=backend.device)
     means[0], means[1:] = problem.centre, problem.means - problem.centre
-    return (
+    cross, quadratic, size = solve(
+        threads,
         problem.scatter,
         backend.asarray(problem.ridges),
         backend.asarray(problem.changes, dtype),
-        backend.asarray(signs),
+        backend.asarray(problem.signs),
         backend.asarray(problem.weights, dtype),
         backend.asarray(mask.astype(np.float32), dtype),
         backend.index(problem.segment),
         backend.asarray(problem.x - problem.centre, dtype),
         means,
     )
-
-
-def _padded(arrays: Sequence[Array]) -> list[Array]:
-    """The arrays with zeros after their rows, so that all have the same number."""
-    backend = Backend.of(arrays[0])
-    count = max(array.shape[0] for array in arrays)
-    return [
-        array
-        if array.shape[0] == count
-        else backend.xp.concat([array, backend.zeros((count - array.shape[0], *array.shape[1:]), array.dtype)])
-        for array in arrays
-    ]
+    return problem.discriminants(cross, quadratic), size
 
 
 def solve(
@@ -687,7 +656,7 @@ def _times_triangular(rows: Array, factor: Array) -> Array:
     backend = Backend.of(rows)
     xp = backend.xp
     d = factor.shape[-1]
-    band = d if backend.on_gpu else max(-(-d // BANDS), SMALLEST_BAND)
+    band = max(-(-d // BANDS), SMALLEST_BAND)
     product = xp.empty(rows.shape, dtype=rows.dtype, device=backend.device)
     for start in range(0, d, band):
         stop = min(start + band, d)
