@@ -16,6 +16,7 @@ from zeroshift.experiments.sensitivity import CONSTANTS, EXPERIMENT, METHODS, PL
 
 UNSTUDIED = {
     "prototypes", "logit_scale", "support", "view_ratio", "memory_budget", "chunk_size", "order", "lag", "half_life",
+    "precision",
 }  # fmt: skip
 """What is given with the data, chosen for a use, or changes no answer."""
 

@@ -54,11 +54,11 @@ def recorded(name: str) -> tuple[type, list[tuple[int, int]]]:
     cls = METHODS[name]
 
     def recording(name: str) -> Any:
-        def call(self: Any, *arguments: Any) -> Any:
+        def call(self: Any, *arguments: Any, **options: Any) -> Any:
             number = getattr(_CALL, "number", None)  # None in the constructor, which resets
             if number is not None and number not in order:  # one of these functions may call another
                 order.append(number)
-            return getattr(cls, name)(self, *arguments)
+            return getattr(cls, name)(self, *arguments, **options)
 
         return call
 
