@@ -18,7 +18,6 @@ __all__ = [
     "ZERO_TRACE",
     "Float32Factor",
     "Whitening",
-    "add_squares",
     "add_to_diagonal",
     "inverse_factor",
     "invert_positive",
@@ -274,27 +273,6 @@ def _ldl_columns(matrix: Array) -> tuple[Array, Array]:
         factors = rest[..., c + 1 :, c : c + 1] / rest[..., c : c + 1, c : c + 1]
         rest[..., c + 1 :, c + 1 : n + c + 1] -= factors * rest[..., c : c + 1, c + 1 : n + c + 1]
     return rest[..., n:], backend.copy(xp.linalg.diagonal(rest[..., :n]))
-
-
-def add_squares(targets: Array, rows: Array) -> None:
-    """targets[k] += rows[k]^T rows[k] in place, for contiguous targets (K, d, d) and rows (K, n, d) of the same type.
-
-    >>> targets = np.zeros((1, 2, 2))
-    >>> add_squares(targets, np.array([[[1.0, 2.0], [0.0, 1.0]]]))
-    >>> targets
-    array([[[1., 2.],
-            [2., 5.]]])
-    """
-    backend = Backend.of(targets)
-    if backend.library != "numpy":
-        targets += backend.xp.matmul(backend.xp.matrix_transpose(rows), rows)
-        return
-    from scipy.linalg.blas import dgemm, sgemm  # which add to a matrix without a second one for the product
-
-    multiply = dgemm if targets.dtype == np.float64 else sgemm
-    for target, own in zip(targets, rows, strict=True):
-        # BLAS sees the transposes; the product is symmetric.
-        multiply(1.0, own.T, own.T, beta=1.0, c=target.T, trans_b=1, overwrite_c=1)
 
 
 def add_to_diagonal(matrix: Array, value: Array | float) -> Array:

@@ -9,7 +9,8 @@ import torch
 from goldens import golden, problem
 from plain import frolic as plain
 from zeroshift import normalize
-from zeroshift.methods import Frolic
+from zeroshift.data import packs
+from zeroshift.methods import Frolic, frolic
 from zeroshift.methods._shared.sinkhorn import sinkhorn
 from zeroshift.methods.frolic import (
     label_sums,
@@ -183,3 +184,18 @@ def test_check(check):
         check()
     except NotApplicable as reason:
         pytest.skip(str(reason))
+
+
+def test_steps_that_change_nothing_are_left_out(monkeypatch):
+    taken = []
+    sums = frolic._PredictionSums.sums
+    monkeypatch.setattr(frolic._PredictionSums, "sums", lambda *arguments: taken.append(1) or sums(*arguments))
+    pack = packs.load("cifar10").subset(slice(0, 500))
+    prototypes = pack.prototypes_for()
+    method = Frolic(prototypes, prompts=prototypes[:, None, :], logit_scale=pack.logit_scale)
+    ended = method.adapt(pack.features)
+    assert len(taken) < 1500
+    monkeypatch.setattr(frolic, "SMALLEST_STEP", 0.0)
+    taken.clear()
+    np.testing.assert_allclose(method.adapt(pack.features), ended, rtol=0, atol=1e-9)
+    assert len(taken) == 2000

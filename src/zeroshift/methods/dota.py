@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from zeroshift.arrays import Array, Backend, Rows, is_double
-from zeroshift.linalg import Whitening, add_squares, add_to_diagonal, invert_positive
+from zeroshift.linalg import Whitening, add_to_diagonal, invert_positive
 from zeroshift.method import ViewMethod
 from zeroshift.parameters import Choice, Number, parameter, state
 from zeroshift.state_checks import check_lengths, check_range, check_seen
+from zeroshift.threads import Threads, own_threads
 from zeroshift.views import RATIO, select_lowest_entropy
 from zeroshift.zero_shot import logits, softmax
 
 __all__ = ["DOTA", "SoftGaussians", "SoftHead", "SoftStream", "SoftUpdate"]
 
-WORK_NUMBERS, GPU_WORK_NUMBERS = 2_000_000, 100_000_000
-"""Numbers of the sums S_k changed together, on the CPU and on a GPU."""
+WORK_NUMBERS, GPU_WORK_NUMBERS = 1_000_000, 100_000_000
+"""Numbers of the sums S_k changed together, on the CPU by one thread and on a GPU."""
 
 
 class SoftUpdate(NamedTuple):
@@ -80,20 +81,25 @@ class SoftGaussians:
         means = (self.counts[:, None] * self.means + y.T @ x) / counts[:, None]
         return SoftUpdate(x, y, xp.ones_like(y), None, means, counts)
 
-    def learn(self, update: SoftUpdate) -> None:
+    def learn(self, update: SoftUpdate, threads: Threads | None = None) -> None:
         """Apply an update, some classes at a time."""
         backend, (classes, d) = Backend.of(self.sums), self.means.shape
         size = max(1, (GPU_WORK_NUMBERS if backend.on_gpu else WORK_NUMBERS) // (d * d))
         weights = backend.asarray(1 / update.counts, self.sums.dtype)
-        total = backend.zeros((d, d))
-        for start in range(0, classes, size):
+
+        def change(start: int) -> Array:
+            """Change the sums of some classes; return their part of the shared covariance."""
             part = slice(start, start + size)
-            sums = self.sums[part]
-            add_squares(sums, self._centred(update, part))
-            total = total + backend.xp.reshape(weights[part] @ backend.xp.reshape(sums, (-1, d * d)), (d, d))
+            sums, centred = self.sums[part], self._centred(update, part)
+            sums += backend.xp.matmul(backend.xp.matrix_transpose(centred), centred)
+            return weights[part] @ backend.xp.reshape(sums, (-1, d * d))
+
+        total = backend.zeros((d * d,))
+        for part in (threads or Threads()).map(change, range(0, classes, size)):
+            total += part
         self.means, self.counts = update.means, update.counts
         self.waiting = (self.waiting[0][:0], self.waiting[1][:0])
-        self.shared = self.average(total, update.counts)
+        self.shared = self.average(backend.xp.reshape(total, (d, d)), update.counts)
 
     def _centred(self, update: SoftUpdate, part: slice) -> Array:
         """sqrt(y_ik) (x_i - mu_k) of some classes (k, n, d), with the means at each sample's turn."""
@@ -152,7 +158,9 @@ class SoftStream:
     >>> x, y = np.array([[0.8, 0.6], [0.6, 0.8], [1.0, 0.0]]), np.array([[0.7, 0.3], [0.2, 0.8], [0.9, 0.1]])
     >>> whole, single = (SoftGaussians(np.zeros((2, 2)), 0.5, np.float64) for _ in range(2))
     >>> stream = SoftStream(whole, x, y)
-    >>> for row, (means, shared) in enumerate(stream.moments(0, 3)):
+    >>> moments = stream.moments(0, 3)
+    >>> for row in range(3):
+    ...     means, shared = moments(row)
     ...     single.learn(single.joint_update(x[row : row + 1], y[row : row + 1]))
     ...     print(np.allclose(means, single.means), np.allclose(shared, single.shared))
     True True
@@ -186,24 +194,30 @@ class SoftStream:
         means = (before[:, None] * self._gaussians.means + self._y.T @ self._x) / after[:, None]
         return SoftUpdate(self._x, self._y, before / self.counts[:-1], mixed, means, after)
 
-    def moments(self, start: int, stop: int) -> Iterator[tuple[Array, Array]]:
-        """Means (K, d) and shared covariance (d, d) after each of the samples from `start` to `stop` - 1."""
+    def moments(self, start: int, stop: int, threads: Threads | None = None) -> Callable[[int], tuple[Array, Array]]:
+        """A function that returns means (K, d) and shared covariance (d, d) after a sample from `start` to `stop` - 1.
+
+        It can be called for several samples at the same time.
+        """
         backend, xp = Backend.of(self._x), Backend.of(self._x).xp
         gaussians, x, y, counts = self._gaussians, self._x, self._y, self.counts
         d, dtype = x.shape[1], gaussians.sums.dtype
-        if stop <= start:
-            return
-        weights = 1 / counts[1:]
-        sums = xp.reshape(gaussians.sums, (-1, d * d))
-        base = xp.reshape(backend.asarray(weights[start:stop], dtype) @ sums, (stop - start, d, d))
-        first = counts[0]
+        weights, first = 1 / counts[1:], counts[0]
+        narrow, sums = backend.asarray(weights[start:stop], dtype), xp.reshape(gaussians.sums, (-1, d * d))
+        base = xp.empty((stop - start, d * d), dtype=dtype, device=backend.device)
+        threads = threads or Threads()
+
+        def add_up(columns: slice) -> None:
+            base[:, columns] = narrow @ sums[:, columns]
+
+        threads.map(add_up, threads.split(d * d))
         reach = xp.cumulative_sum(y / counts[:-1] ** 2, axis=0)
         near = y * (reach + 1 / counts[:-1])
-        weighted_means = first[:, None] * gaussians.means + y[:start].T @ x[:start]
-        for last in range(start, stop):
+
+        def after(last: int) -> tuple[Array, Array]:
             seen, weight = slice(0, last + 1), weights[last]
-            weighted_means += y[last][:, None] * x[last]
             ys = y[seen]
+            weighted_means = first[:, None] * gaussians.means + ys.T @ x[seen]
             weighted = ys * weight
             # Half of B: its upper triangle and half of its diagonal. The other half is the transpose.
             half = xp.triu((weighted * reach[last]) @ ys.T - weighted @ near[seen].T, k=1)
@@ -215,9 +229,11 @@ class SoftStream:
             samples = backend.asarray(x[seen], dtype)
             # X^T term, its transpose, and the spread of the means in one product.
             total = xp.concat([samples, term, spread]).T @ xp.concat([term, samples, spread])
-            total += base[last - start]
+            total += xp.reshape(base[last - start], (d, d))
             total = backend.asarray(total, xp.float64)
-            yield weighted_means * weight[:, None], gaussians.average(total, counts[last + 1])
+            return weighted_means * weight[:, None], gaussians.average(total, counts[last + 1])
+
+        return after
 
 
 class SoftHead:
@@ -361,12 +377,12 @@ class DOTA(ViewMethod):
         gaussians = self._gaussians
         return gaussians.counts + Backend.of(gaussians.counts).xp.sum(gaussians.waiting[1], axis=0)
 
-    def _moments(self) -> tuple[Array, Array]:
+    def _moments(self, threads: Threads | None = None) -> tuple[Array, Array]:
         """Means and shared covariance with all samples seen."""
         gaussians, waiting = self._gaussians, self._gaussians.waiting[0].shape[0]
         if not waiting:
             return gaussians.means, gaussians.shared
-        return next(SoftStream(gaussians, *gaussians.waiting).moments(waiting - 1, waiting))
+        return SoftStream(gaussians, *gaussians.waiting).moments(waiting - 1, waiting, threads)(waiting - 1)
 
     def _prepare(self) -> None:
         backend = Backend.of(self.prototypes)
@@ -387,8 +403,8 @@ class DOTA(ViewMethod):
         covariance = self._regularised(covariance) if self.n_seen else Backend.of(covariance).copy(covariance)
         self._head = SoftHead(means, covariance)
 
-    def _update_head(self) -> None:
-        means, covariance = self._moments()
+    def _update_head(self, threads: Threads | None = None) -> None:
+        means, covariance = self._moments(threads)
         self._head = SoftHead(means, self._regularised(covariance))
 
     def _regularised(self, covariance: Array) -> Array:
@@ -404,24 +420,35 @@ class DOTA(ViewMethod):
             before = self._gaussians.waiting[0].shape[0]
             block = slice(start, min(len(rows), start + BLOCK_ROWS - before))
             start, x = block.stop, rows[block]
-            xp = Backend.of(x).xp
-            scores = logits(x, self._text, self.logit_scale)
-            waiting = zip(self._gaussians.waiting, (x, softmax(scores)), strict=True)
-            stream = SoftStream(self._gaussians, *(xp.concat(parts) for parts in waiting))
-            mean_counts = xp.mean(stream.counts[before:], axis=1).tolist()
-            scores[0] += self._weight(mean_counts[0]) * self._head.discriminants(x[:1])[0]
-            moments = stream.moments(before, before + x.shape[0] - 1)
-            for row, (means, covariance) in enumerate(moments, start=1):
+            with own_threads(Backend.of(x).library) as threads:
+                scores = self._learn_block(x, before, threads)
+            yield block, scores
+
+    def _learn_block(self, x: Array, before: int, threads: Threads) -> Array:
+        """Scores (n, K) of samples that are learned together with the `before` samples that wait."""
+        xp = Backend.of(x).xp
+        scores = logits(x, self._text, self.logit_scale)
+        waiting = zip(self._gaussians.waiting, (x, softmax(scores)), strict=True)
+        stream = SoftStream(self._gaussians, *(xp.concat(parts) for parts in waiting))
+        mean_counts = xp.mean(stream.counts[before:], axis=1).tolist()
+        scores[0] += self._weight(mean_counts[0]) * self._head.discriminants(x[:1])[0]
+        if x.shape[0] > 1:
+            moments = stream.moments(before, before + x.shape[0] - 1, threads)
+
+            def add_discriminants(row: int) -> None:
+                means, covariance = moments(before + row - 1)
                 head = SoftHead(means, self._regularised(covariance))
                 scores[row] += self._weight(mean_counts[row]) * head.discriminants(x[row : row + 1])[0]
-            update = stream.update() if before + x.shape[0] == BLOCK_ROWS else None
-            with self._learning(x.shape[0]):
-                if update is None:
-                    self._gaussians.waiting = stream.samples
-                else:
-                    self._gaussians.learn(update)
-                self._update_head()
-            yield block, scores
+
+            threads.map(add_discriminants, range(1, x.shape[0]))
+        update = stream.update() if before + x.shape[0] == BLOCK_ROWS else None
+        with self._learning(x.shape[0]):
+            if update is None:
+                self._gaussians.waiting = stream.samples
+            else:
+                self._gaussians.learn(update, threads)
+            self._update_head(threads)
+        return scores
 
     def _adapt_view(self, views: Array) -> Array:
         xp = Backend.of(views).xp

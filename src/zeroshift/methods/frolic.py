@@ -43,6 +43,11 @@ WORK_NUMBERS, WORK_NUMBERS_ON_GPU = 4_000_000, 64_000_000
 """Predictions in memory together: few enough for a processor's cache, many enough to keep a GPU busy."""
 MIN_ROWS = 256
 
+CHECK_EVERY = 20
+"""After so many steps, the size of the step is read. Each time would make a GPU wait."""
+SMALLEST_STEP = 1e-18
+"""Steps below this are lost in the rounding of proxies, which have unit length."""
+
 TINY = 1e-12
 """Added to a probability before its logarithm."""
 TINY_SQUARED_LENGTH = 1e-24
@@ -59,7 +64,8 @@ class Frolic(TransductiveLinearMethod):
 
     Every call of `adapt` starts from the beginning with the set it is given. It costs two products of all features with
     2 K vectors per iteration, `proxy_iterations` times: minutes on a CPU for tens of thousands of features and a
-    hundred classes. `predict` scores other features with the learned classifier and bias, which is ours: the authors
+    hundred classes. It ends earlier if the steps have become too small to change anything, which is frequent with few
+    classes. `predict` scores other features with the learned classifier and bias, which is ours: the authors
     predict no other features. Before `adapt` it is the zero-shot classifier.
 
     Examples
@@ -462,7 +468,8 @@ def refine_proxies(
 
     A proxy is a class vector. A fit starts at `starts[f]` and moves towards softmax predictions whose sums over the
     features are `sums[f]`, see `label_sums`. Its step size is halved whenever the gradient has grown. F fits together
-    cost two products with F K columns per step, instead of 2 F narrower ones.
+    cost two products with F K columns per step, instead of 2 F narrower ones. If the steps have become too small to
+    change a proxy, the rest of the iterations is left out.
 
     >>> import numpy as np
     >>> features = np.array([[1.0, 0.0], [0.6, 0.8]])
@@ -478,7 +485,7 @@ def refine_proxies(
     before = xp.full_like(steps, xp.inf)
     proxies = backend.copy(starts)
     predictions = _PredictionSums(features, starts.shape[0], starts.shape[1], temperature)
-    for _ in range(iterations):
+    for iteration in range(iterations):
         gradient = predictions.sums(proxies)
         gradient -= sums
         length = xp.sum(gradient * gradient, axis=(1, 2), keepdims=True)
@@ -486,6 +493,8 @@ def refine_proxies(
         steps = xp.where(length > before, steps / 2, steps)
         before = length
         gradient *= steps
+        if iteration % CHECK_EVERY == CHECK_EVERY - 1 and float(xp.max(xp.abs(gradient))) < SMALLEST_STEP:
+            break  # step sizes only shrink, so no later step would change anything
         proxies -= gradient
         proxies /= xp.sqrt(xp.sum(proxies * proxies, axis=2, keepdims=True) + TINY_SQUARED_LENGTH)
     return proxies
