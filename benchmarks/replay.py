@@ -10,10 +10,7 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import resource
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -21,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from zeroshift import OnlineADAPT
-from zeroshift.benchmarks.machine import busy_cores
+from zeroshift.benchmarks.machine import busy_cores, competing_processes
 from zeroshift.benchmarks.problems import GEOMETRIES, BenchProblem, clip_like
 from zeroshift.benchmarks.timing import threads_in_use
 
@@ -30,8 +27,6 @@ STEPS = 2
 
 STREAMED, REPLAYED = 60, 4096
 """Samples timed on a busy machine."""
-
-COMPETITOR = "import numpy as np; a = np.random.rand(1500, 1500)\nwhile True: a @ a"
 
 
 def milliseconds(method: OnlineADAPT, features: np.ndarray, *, singly: bool) -> float:
@@ -43,18 +38,6 @@ def milliseconds(method: OnlineADAPT, features: np.ndarray, *, singly: bool) -> 
     else:
         method.adapt(features)
     return 1e3 * (time.perf_counter() - began) / len(features)
-
-
-@contextlib.contextmanager
-def competitors(count: int):
-    processes = [subprocess.Popen([sys.executable, "-c", COMPETITOR]) for _ in range(count)]
-    try:
-        time.sleep(2.0)
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 def replay_all(problem: BenchProblem, states: list[Path]) -> float:
@@ -78,6 +61,27 @@ def rows_of(problem: BenchProblem, start: int, rows: int) -> int:
     return min(rows, len(problem.features) - start)
 
 
+def measure(problem: BenchProblem, repeats: int, states: list[Path]) -> dict[str, list[float]]:
+    """Seconds to replay everything, each time, and milliseconds per sample of `direct` at each state."""
+    seconds = [replay_all(problem, states if i == 0 else []) for i in range(repeats)]
+    direct = [
+        milliseconds(OnlineADAPT.load(state, engine="direct"), problem.features[-STEPS:], singly=True)
+        for state in states
+    ]
+    return {"seconds": seconds, "direct_ms": direct}
+
+
+def measure_busy(problem: BenchProblem, state: Path, processes: int, repeats: int) -> list[tuple[float, float]]:
+    """Milliseconds per sample of streaming and of replay while other processes multiply matrices."""
+    found = []
+    with competing_processes(processes):
+        for _ in range(repeats):
+            one, many = (OnlineADAPT.load(state, engine=engine) for engine in ("streaming", "replay"))
+            streaming = milliseconds(one, problem.features[-STREAMED:], singly=True)
+            found.append((streaming, milliseconds(many, problem.features[-REPLAYED:], singly=False)))
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=50_000)
@@ -89,12 +93,9 @@ def main() -> None:
     problem = clip_like(1000, 512, arguments.samples, geometry=arguments.geometry)
     with tempfile.TemporaryDirectory() as folder:
         states = [Path(folder) / f"{i}.safetensors" for i in range(3)]
-        seconds = [replay_all(problem, states if i == 0 else []) for i in range(arguments.repeats)]
+        found = measure(problem, arguments.repeats, states)
         megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        direct = [
-            milliseconds(OnlineADAPT.load(state, engine="direct"), problem.features[-STEPS:], singly=True)
-            for state in states
-        ]
+        seconds, direct = found["seconds"], found["direct_ms"]
         whole = float(np.median(seconds))
         print(
             f"replay: {whole:.1f} s ({min(seconds):.1f} to {max(seconds):.1f}), "
@@ -102,17 +103,12 @@ def main() -> None:
             f"direct {np.mean(direct):.0f} ms ({min(direct):.0f} to {max(direct):.0f}); "
             f"{np.mean(direct) * arguments.samples / (1e3 * whole):.0f} times faster; peak {megabytes:.0f} MB"
         )
-        for count in range(0, arguments.busy + 1, max(1, arguments.busy)) if arguments.busy else ():
-            with competitors(count):
-                for _ in range(STEPS):
-                    one = OnlineADAPT.load(states[0], engine="streaming")
-                    many = OnlineADAPT.load(states[0], engine="replay")
-                    streaming = milliseconds(one, problem.features[-STREAMED:], singly=True)
-                    replay = milliseconds(many, problem.features[-REPLAYED:], singly=False)
-                    print(
-                        f"{count} competing processes: streaming {streaming:.2f} ms, replay {replay:.2f} ms, "
-                        f"{streaming / replay:.1f} times faster"
-                    )
+        for count in (0, arguments.busy) if arguments.busy else ():
+            for streaming, replay in measure_busy(problem, states[0], count, STEPS):
+                print(
+                    f"{count} competing processes: streaming {streaming:.2f} ms, replay {replay:.2f} ms, "
+                    f"{streaming / replay:.1f} times faster"
+                )
 
 
 if __name__ == "__main__":
