@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import wraps
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypeVar
@@ -23,6 +23,7 @@ import numpy as np
 from zeroshift import serialization
 from zeroshift.arrays import Array, Backend, Rows, as_floats, check_matrix, is_double, to_numpy
 from zeroshift.features.checks import blocks
+from zeroshift.frozen import Expression, FrozenHead, record
 from zeroshift.interrupts import Watch, postpone, resume
 from zeroshift.parameters import Constraint, Declared, array_parameter
 from zeroshift.suggest import did_you_mean
@@ -107,6 +108,11 @@ class Method(Shared, Declared, ABC):
     (benchmarks/results/comparison.md, or views.md for methods that need views)."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """The authors' own parameters for single data sets. Never selected silently: see `preset`."""
+    linear: ClassVar[bool] = False
+    """Whether scores are linear in the features, plus an offset per class and any number per row: then `freeze` needs
+    no `_frozen`."""
+    not_frozen: ClassVar[str] = "it declares neither `linear` nor `_frozen`"
+    """Why a method without these two cannot be frozen."""
 
     prototypes: Array = array_parameter("One unit-length text embedding per class, (K, d).", kw_only=False)
 
@@ -223,6 +229,55 @@ class Method(Shared, Declared, ABC):
     def predict_scores(self, features: Array) -> Array:
         """Like `predict`, but return the raw scores."""
         return self._answer(features, learn=False, probabilities=False)
+
+    def freeze(self, class_names: Sequence[Any] | None = None, *, normalize: bool = False) -> FrozenHead:
+        """What `predict` computes now, as a few arrays and operations, to run without this library.
+
+        `zeroshift.torch.FrozenModule` and `zeroshift.onnx.export` take it. With `normalize`, rows are first scaled to
+        unit length; otherwise they must have unit length. `class_names`, one for each prototype, are kept with it.
+        TypeError if the method cannot be frozen; it says why, and which methods can.
+        """
+        if not self.can_freeze():
+            known = ", ".join(sorted(name for name, cls in registered_methods().items() if cls.can_freeze()))
+            raise TypeError(f"{self.name} cannot be frozen: {self.not_frozen}. Methods that can: {known}.")
+        return self._turns.run(False, self._freeze, class_names, normalize)
+
+    @classmethod
+    def can_freeze(cls) -> bool:
+        """Whether `freeze` is available."""
+        return cls.linear or cls._frozen is not Method._frozen
+
+    def _freeze(self, class_names: Sequence[Any] | None, normalize: bool) -> FrozenHead:
+        self._check_usable()
+        with Backend.of(self.prototypes).computing():
+            return record(
+                self.dimension,
+                self.n_classes,
+                self._frozen,
+                class_names=class_names,
+                normalize=normalize,
+                method=self.name,
+                n_seen=self._n_seen,
+                logit_scale=getattr(self, "logit_scale", None),
+            )
+
+    def _frozen(self, x: Expression) -> Expression:
+        """Probabilities (n, K) of features `x` (n, d) with the present state; the last operation recorded is theirs."""
+        return x.linear(*self._affine(self._predict_scores)).softmax()
+
+    def _affine(self, scores: Callable[[Array], Array]) -> tuple[Array, Array]:
+        """Weights (K, d) and offsets (K,) of a function that is linear in the features (n, d), plus offsets: its values
+        at zero and at the unit vectors. A number added to all classes of a row has no effect after a softmax."""
+        backend = Backend.of(self.prototypes)
+        points = backend.xp.concat(
+            [
+                backend.zeros((1, self.dimension)),
+                backend.xp.eye(self.dimension, dtype=backend.xp.float64, device=backend.device),
+            ]
+        )
+        values = to_numpy(scores(points)).astype(np.float64)
+        values -= values.mean(axis=1, keepdims=True)
+        return (values[1:] - values[0]).T, values[0]
 
     def reset(self) -> None:
         """Forget everything learned."""
@@ -626,6 +681,7 @@ class EpisodicMethod(ViewMethod):
     needs: ClassVar[tuple[str, ...]] = ("prototypes", "views")
     takes: ClassVar[tuple[str, ...]] = ()
     state_size = "K d, the prototypes"
+    not_frozen = "it adapts to every image that it predicts"
 
     @abstractmethod
     def _episodes(self, views: Array) -> Array:

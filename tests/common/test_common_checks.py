@@ -95,6 +95,7 @@ VARIANTS = [
 NUMERIC_CHECKS = {
     "answers_are_probabilities",
     "predict_is_pure",
+    "frozen_head_equals_predict",
     "predict_before_adapt_is_zero_shot",
     "reset_forgets",
     "class_order_does_not_matter",

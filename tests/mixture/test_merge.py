@@ -238,3 +238,40 @@ def test_merge_rejects_other_classes(cls):
         method.merge(create(another, stream))
     with pytest.raises(TypeError, match=f"other must be of class {cls.__name__}; got dict"):
         method.merge({})
+
+
+@SUPPORTED
+def test_a_stream_continues_from_a_set(supported, thirds, tmp_path):
+    """It answers as the transductive mixture does, and then learns on; the set keeps what it has learned."""
+    stream, shards = thirds
+    mixture = create(TransductiveAnchoredMixture, stream, supported, anchor_count=2.0)
+    mixture.adapt(shards[0])
+    before = mixture.predict(shards[1])
+    online = OnlineAnchoredMixture.from_set(mixture, half_life=500.0)
+    assert (online.n_seen, online.anchor_count, online.half_life) == (len(shards[0]), 2.0, 500.0)
+    assert online.few_classes == 0  # otherwise a set makes classes that do not occur improbable; a stream does not
+    np.testing.assert_allclose(online.predict(shards[1]), before, rtol=0, atol=TOLERANCE)
+    online.adapt(shards[1])
+    assert online.n_seen == len(shards[0]) + len(shards[1])
+    assert np.abs(online.predict(shards[1]) - before).max() > 1e-4
+    np.testing.assert_array_equal(mixture.predict(shards[1]), before)
+    online.save(tmp_path / "state.safetensors")
+    loaded = OnlineAnchoredMixture.load(tmp_path / "state.safetensors")
+    np.testing.assert_array_equal(loaded.adapt(shards[2]), online.adapt(shards[2]))
+
+
+def test_a_stream_that_continues_from_a_set_counts_its_samples(thirds):
+    """It estimates its statistics from the sums of both, like merged streams."""
+    stream, shards = thirds
+    mixture, alone = create(TransductiveAnchoredMixture, stream), create(OnlineAnchoredMixture, stream)
+    mixture.adapt(shards[0])
+    online = OnlineAnchoredMixture.from_set(mixture)
+    online.adapt(shards[1])
+    alone.adapt(shards[1])
+    assert float(online.counts.sum()) == pytest.approx(len(shards[0]) + len(shards[1]), abs=1e-6)
+    assert online.reliability > alone.reliability
+
+
+def test_a_stream_continues_from_a_set_only():
+    with pytest.raises(TypeError, match="mixture must be a TransductiveAnchoredMixture; got OnlineAnchoredMixture"):
+        OnlineAnchoredMixture.from_set(OnlineAnchoredMixture(np.eye(3)))

@@ -6,7 +6,8 @@ import numpy as np
 
 from zeroshift.adapt.bank import KnowledgeBank, SoftCounts
 from zeroshift.adapt.statistics import AdaptSettings, Evidence, Gaussians
-from zeroshift.arrays import Array, Backend, Rows, checked_labelled
+from zeroshift.arrays import Array, Backend, Rows, checked_labelled, to_numpy
+from zeroshift.frozen import Expression
 from zeroshift.method import ViewMethod
 from zeroshift.parameters import Choice, Flag, Number, Optional, array_parameter, parameter, state
 from zeroshift.state_checks import check_seen
@@ -132,6 +133,20 @@ class ADAPT(ViewMethod):
             update_covariance=self.update_covariance,
             per_class=self.covariance == "per_class",
         )
+
+    def _frozen(self, x: Expression) -> Expression:
+        """log y + g + r: all but the bank term r is linear. Probabilities p weight the bank's samples: they are not
+        negative, so max(0, x.x_j) p_j = max(0, x.(p_j x_j))."""
+        evidence, text = self._evidence, self.logit_scale * self._wide_prototypes
+        if evidence.size == 0:
+            return x.linear(text).softmax()
+        gaussians = self._gaussians
+        scores = x.linear(text + gaussians.directions, gaussians.offsets)
+        if self.use_bank_term and isinstance(evidence, KnowledgeBank):
+            used = evidence.occupied_in(slice(None)).any(axis=0)
+            weighted = to_numpy(evidence.features * evidence.weights[:, :, None])
+            scores = scores + x.to_each(weighted[:, used]).relu().sum().columns()
+        return scores.softmax()
 
     def _averaged(self, images: Rows) -> AveragedRows:
         """The most confident views of each image as one feature of unit length, as the bounds on cosines require.

@@ -16,6 +16,7 @@ from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.statistics import class_means, discriminant, linear_head
 from zeroshift.adapt.transductive import CHUNK_ROWS, collect_statistics
 from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
+from zeroshift.frozen import Expression
 from zeroshift.linalg import residual_precision
 from zeroshift.method import ViewMethod
 from zeroshift.parameters import Number, Optional, parameter, state
@@ -136,6 +137,15 @@ class ReleasedADAPT(ViewMethod):
             return raw
         total = log_softmax(discriminant(features, *self._head)) + self.scale / (2 * self._bank.size) * similarity
         return raw * xp.exp((total - xp.max(total, axis=-1, keepdims=True)) / self.scale)
+
+    def _frozen(self, x: Expression) -> Expression:
+        raw = x @ (self.logit_scale * self._wide_prototypes).T
+        if self._bank.size == 0:
+            return raw.softmax()
+        directions, offsets = self._head
+        # log softmax g is g minus a number per row, which the difference to the largest total does not contain.
+        total = x.linear(directions / self.scale + self._bank.sums()[0] / (2 * self._bank.size), offsets / self.scale)
+        return (raw * (total - total.max()).exp()).softmax()
 
     def _logits(self, features: Array) -> Array:
         return logits(features, self._wide_prototypes, self.logit_scale)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
+from zeroshift.frozen import Expression
 from zeroshift.method import ViewMethod
 from zeroshift.methods._shared.similarity import normalize_rows
 from zeroshift.parameters import Number, parameter, state
@@ -157,6 +158,10 @@ class BCA(ViewMethod):
 
     def _predict_scores(self, features: Array) -> Array:
         return softmax(logits(features, self._means, self.logit_scale)) @ self._prior
+
+    def _frozen(self, x: Expression) -> Expression:
+        scores = x.linear(self.logit_scale * self._means).softmax() @ self._prior
+        return scores / scores.sum()
 
     def _probabilities(self, scores: Array) -> Array:
         return normalize_rows(scores)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, Rows, to_numpy
+from zeroshift.frozen import Expression
 from zeroshift.method import ViewMethod
 from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryInsertion, MemoryPlan, check_memory
 from zeroshift.methods._shared.similarity import SHARPNESS, exponential_kernel, single_sample_stats
@@ -63,6 +64,14 @@ class KernelBank:
         cosines = self._entry_cosines(features, self._used)
         weights = exponential_kernel(cosines, self._beta)
         return self._class_cosines(cosines, weights, self._squares(weights, self._used))
+
+    def frozen(self, x: Expression) -> Expression:
+        """`read` as an expression."""
+        entries, grams = to_numpy(self.entries)[: self._used], to_numpy(self.grams)[:, : self._used, : self._used]
+        cosines = x.to_each(np.swapaxes(entries, 0, 1))
+        weights = (cosines * self._beta - self._beta).exp()
+        squares = (weights * (weights @ grams)).sum()
+        return ((weights * cosines).sum() / ((squares - TINY).relu() + TINY).sqrt()).columns()
 
     def insert(self, insertion: MemoryInsertion, feature: Array) -> None:
         """Store one sample (d,) at the slot given by `memory.plan_one`."""
@@ -259,6 +268,12 @@ class DMN(ViewMethod):
     def _predict_scores(self, features: Array) -> Array:
         keys = Backend.of(self.prototypes).asarray(features, self.prototypes.dtype)
         return self._fuse(softmax(logits(features, self._text, self.logit_scale)), self._bank.read(keys))
+
+    def _frozen(self, x: Expression) -> Expression:
+        total = self.text_weight + self.memory_weight
+        text = x.linear(self.logit_scale * self._text).softmax() * (self.text_weight / total)
+        memory = (self._bank.frozen(x) * self.logit_scale).softmax() * (self.memory_weight / total)
+        return text + memory
 
     def _fuse(self, text: Array, cosines: Array) -> Array:
         backend = Backend.of(text)

@@ -307,6 +307,7 @@ class DOTA(ViewMethod):
     """
 
     name = "dota"
+    linear = True
     protocol = "online"
     scored = "before"
     state_size = "K d^2"

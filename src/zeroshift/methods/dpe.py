@@ -10,13 +10,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend, Rows, namespace
+from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
+from zeroshift.frozen import Expression
 from zeroshift.method import ViewMethod
 from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryInsertion, check_memory
 from zeroshift.methods._shared.similarity import (
     SHARPNESS,
     TINY,
     exponential_kernel,
+    frozen_votes,
     inner_products,
     single_sample_stats,
     unit_rows,
@@ -396,6 +398,17 @@ class DPE(ViewMethod):
 
     def _predict_scores(self, features: Array) -> Array:
         return self._prototypes().scores(Backend.of(features).asarray(features, namespace(features).float64))
+
+    def _frozen(self, x: Expression) -> Expression:
+        now = self._prototypes()
+        scores = x.linear(self.logit_scale * now.text)
+        if not len(now.classes):
+            return scores.softmax()
+        keys, weights = np.zeros((self.n_classes, 1, self.dimension)), np.zeros((self.n_classes, 1))
+        seen = to_numpy(now.classes)
+        keys[seen, 0] = to_numpy(now.rows[self.n_classes :, :] / now.lengths[self.n_classes :])
+        weights[seen] = self.alpha
+        return (scores + frozen_votes(x, keys, weights, self.beta)).softmax()
 
     @property
     def _predict_rows(self) -> int:

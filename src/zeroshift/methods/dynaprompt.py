@@ -183,6 +183,7 @@ class DynaPrompt(PromptTuned):
     """
 
     name = "dynaprompt"
+    linear = True
     protocol = "online"
     needs = ("prototypes", "views", "text")
     takes = ()

@@ -371,6 +371,7 @@ class ECALP(Method):
     """
 
     name = "ecalp"
+    not_frozen = "it looks up the nearest of all samples before"
     protocol = "online"
     state_size = "N (d + k), which grows with the stream"
     complexity = "O(N d + N k K) per sample"

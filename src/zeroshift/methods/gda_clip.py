@@ -40,6 +40,7 @@ class GDACLIP(FewShotMethod):
     """
 
     name = "gda_clip"
+    linear = True
     overconfident = True
     state_size = "K d + d^2"
     complexity = "O(K d) per sample; the fit O(N d^2 + d^3) for N support samples"

@@ -15,8 +15,9 @@ import numpy as np
 
 from zeroshift.arrays import to_numpy
 from zeroshift.features import FeatureSet
+from zeroshift.method import Method
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
-from zeroshift.methods.registry import MethodInfo
+from zeroshift.methods.registry import MethodInfo, get
 from zeroshift.suggest import did_you_mean
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "feature_source",
     "image_input",
     "method_inputs",
+    "method_on_features",
     "missing_input",
     "prompt_words",
     "resolve_inputs",
@@ -204,6 +206,24 @@ def resolve_inputs(
         own = _own_prototypes(info, arguments)
         arguments["prototypes"] = source["prototypes"]() if own is None else own
     return arguments
+
+
+FEATURES_ONLY_HINTS = {
+    OTHER: "choose a method on features alone (`zeroshift methods` lists what each needs)",
+    SETTING: "parameters={{{name!r}: VALUE}}",
+}
+
+
+def method_on_features(name: str, prototypes: Any, logit_scale: float, parameters: Mapping[str, Any]) -> Method:
+    """A new method by name for tools that have features and prototypes only; TypeError if it needs more.
+
+    The logit scale is for methods that have one.
+    """
+    info = get(name)
+    if missing := missing_input(info, parameters, hints=FEATURES_ONLY_HINTS):
+        raise TypeError(f"{info.name} {missing}.")
+    scale = {"logit_scale": logit_scale} if "logit_scale" in info.cls.parameter_names() else {}
+    return info.cls(prototypes, **{**scale, **parameters})
 
 
 def image_input(

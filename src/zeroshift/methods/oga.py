@@ -15,6 +15,7 @@ from zeroshift.adapt.engines.precision_simple import RECOMPUTE_WORK
 from zeroshift.adapt.engines.woodbury import moment_decrease
 from zeroshift.adapt.statistics import discriminant, linear_head
 from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
+from zeroshift.frozen import Expression
 from zeroshift.linalg import ZERO_TRACE, add_to_diagonal, invert_positive, pseudo_inverse, subtract_product
 from zeroshift.method import Method
 from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryPlan, check_memory
@@ -211,6 +212,12 @@ class OGA(Method):
         log_y = log_posterior(features, self._wide_prototypes, self.logit_scale)
         # The initial Gaussians about the prototypes would sharpen the posterior without having seen a sample.
         return self._posterior(features, log_y) if self.n_seen else namespace(features).exp(log_y)
+
+    def _frozen(self, x: Expression) -> Expression:
+        weights, offsets = self._affine(self._gaussians.discriminants)
+        tau = self.tau if self.n_seen else 0.0
+        text = self.logit_scale * to_numpy(self._wide_prototypes)
+        return x.linear(text + tau * weights, tau * offsets).softmax()
 
     def _probabilities(self, scores: Array) -> Array:
         return normalize_rows(scores)

@@ -159,6 +159,7 @@ class SwapPrompt(PromptTuned):
     """
 
     name = "swapprompt"
+    linear = True
     protocol = "transductive"
     needs = ("prototypes", "views", "text")
     takes: ClassVar[tuple[str, ...]] = ()

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
+from zeroshift.frozen import Expression
 from zeroshift.method import Method
 from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryInsertion, check_memory
 from zeroshift.methods._shared.similarity import inner_products, single_sample_stats, unit_rows
@@ -180,6 +181,9 @@ class T3A(Method):
 
     def _predict_scores(self, features: Array) -> Array:
         return inner_products(features, self._vectors)
+
+    def _frozen(self, x: Expression) -> Expression:
+        return x.linear(self.logit_scale * self._vectors).softmax()
 
     def _probabilities(self, scores: Array) -> Array:
         return softmax(self.logit_scale * scores)

@@ -8,8 +8,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, Rows, as_floats, check_matrix, namespace, to_numpy
+from zeroshift.frozen import Expression
 from zeroshift.method import Method
-from zeroshift.methods._shared.similarity import SHARPNESS, exponential_kernel, unit_rows
+from zeroshift.methods._shared.similarity import SHARPNESS, exponential_kernel, frozen_votes, unit_rows
 from zeroshift.parameters import Number, parameter, state
 from zeroshift.state_checks import check_seen
 from zeroshift.zero_shot import zero_shot_stats
@@ -178,6 +179,13 @@ class TCA(Method):
             return logits
         self._check_layers(*tokens.shape[1:])
         return logits + self._votes(self._key(tokens))
+
+    def _frozen(self, x: Expression) -> Expression:
+        scores = x.linear(self.logit_scale * self._wide_prototypes)
+        if self.n_seen:
+            self._check_layers(1, self.dimension)
+            scores = scores + frozen_votes(x.unit(), self._keys, self.weight * self._in_use, self.beta)
+        return scores.softmax()
 
     def _check_layers(self, layers: int, width: int) -> None:
         """A reservoir contains tokens of one shape only."""

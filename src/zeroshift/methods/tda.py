@@ -9,9 +9,16 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, Rows, to_numpy
+from zeroshift.frozen import Expression
 from zeroshift.method import ViewMethod
 from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryInsertion, MemoryPlan, check_memory
-from zeroshift.methods._shared.similarity import SHARPNESS, exponential_kernel, inner_products, single_sample_stats
+from zeroshift.methods._shared.similarity import (
+    SHARPNESS,
+    exponential_kernel,
+    frozen_votes,
+    inner_products,
+    single_sample_stats,
+)
 from zeroshift.parameters import Flag, Number, Pair, parameter, state
 from zeroshift.state_checks import check_lengths
 from zeroshift.views import average_views
@@ -230,6 +237,14 @@ class TDA(ViewMethod):
         keys = Backend.of(self.prototypes).asarray(features, self.prototypes.dtype)
         return self._add_votes(logits(features, self._text, self.logit_scale), keys)
 
+    def _frozen(self, x: Expression) -> Expression:
+        scores = x.linear(self.logit_scale * self._text)
+        if self._positive.n_entries:
+            scores = scores + self._positive.frozen(x, self.positive_alpha)
+        if self._negative.n_entries:
+            scores = scores - self._negative.frozen(x, self.negative_alpha)
+        return scores.softmax()
+
     def _add_votes(self, scores: Array, keys: Array) -> Array:
         scores = scores + self.positive_alpha * self._positive.votes(keys)
         return scores - self.negative_alpha * self._negative.votes(keys)
@@ -282,6 +297,19 @@ class VotingCache:
         weights = self._weights(features, self.entries[: self._used])
         weights[:, 0] = 0.0
         return self._sum_by_class(weights)
+
+    @property
+    def n_entries(self) -> int:
+        return self._used - 1
+
+    def frozen(self, x: Expression, alpha: float) -> Expression:
+        """`alpha` times the votes as an expression."""
+        entries = to_numpy(self.entries).astype(np.float64)
+        if self.masks is not None:
+            kernels = (x @ (self._beta * entries[1 : self._used]).T - self._beta).exp()
+            return kernels @ (alpha * to_numpy(self.masks)[1 : self._used])
+        rows = self._rows.reshape(self.memory.entropies.shape)
+        return frozen_votes(x, entries[rows], alpha * (rows > 0), self._beta)
 
     def insert(self, insertion: MemoryInsertion, feature: Array, mask: Array | None = None) -> None:
         """Store one sample (d,), with its mask (K,), in the slot from `memory.plan_one`."""

@@ -28,6 +28,8 @@ GAMMAS = tuple(float(gamma) for gamma in range(5, 101, 5))
 class TIMOBase(FewShotMethod):
     """What TIMO and TIMO-S share. The `_fit` of a subclass ends with `_set_head`."""
 
+    linear = True
+
     state_size = "K d"
 
     prompts: Array = array_parameter("Unit-length text embeddings of P prompts per class, (K, P, d).")

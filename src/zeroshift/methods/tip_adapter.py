@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, Labelled, to_numpy
+from zeroshift.frozen import Expression
 from zeroshift.methods._shared.few_shot import FewShotMethod, count_correct, row_blocks
 from zeroshift.methods._shared.gaussian_classifier import ClassGroups
-from zeroshift.methods._shared.similarity import SHARPNESS, exponential_kernel
+from zeroshift.methods._shared.similarity import SHARPNESS, exponential_kernel, frozen_votes
 from zeroshift.parameters import Number, Pair, array_parameter, parameter
 from zeroshift.zero_shot import logits
 
@@ -131,6 +132,18 @@ class TipAdapter(FewShotMethod):
         keys = Backend.of(features).asarray(self._keys, features.dtype)
         votes = self._groups.sums(exponential_kernel(keys @ features.T, self._beta)).T
         return logits(features, self.prototypes, self.logit_scale) + self._alpha * votes
+
+    def _frozen(self, x: Expression) -> Expression:
+        # One slot per class for each of its samples, in any order; classes with fewer samples have empty slots.
+        features, labels = to_numpy(self.support[0]), self.support[1]
+        slots = np.zeros(len(labels), dtype=np.int64)
+        for k in np.unique(labels):
+            slots[labels == k] = np.arange((labels == k).sum())
+        keys = np.zeros((self.n_classes, slots.max() + 1, self.dimension))
+        weights = np.zeros(keys.shape[:2])
+        keys[labels, slots], weights[labels, slots] = features, self._alpha
+        scores = x.linear(self.logit_scale * self._to_float64(self.prototypes))
+        return (scores + frozen_votes(x, keys, weights, self._beta)).softmax()
 
     @property
     def _predict_rows(self) -> int:

@@ -31,6 +31,7 @@ class ZeroShot(Method):
     state_size = "K d, the prototypes"
     complexity = "O(K d) per sample"
     computes_in = None
+    linear = True
 
     logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
 

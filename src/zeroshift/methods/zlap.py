@@ -44,6 +44,7 @@ class ZLaPBase(Method):
     """The parameters that both forms of ZLaP share."""
 
     computes_in = None
+    not_frozen = "it looks up the nearest images and texts of its graph"
 
     n_neighbors: int = parameter(
         Number(low=1, integer=True),

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, Rows, as_floats, check_matrix, checked_labelled, is_double
+from zeroshift.frozen import Expression
 from zeroshift.method import ViewMethod
 from zeroshift.mixture.scoring import Scorer, TextLogits
 from zeroshift.mixture.statistics import (
@@ -234,6 +235,9 @@ class AnchoredMixture(ViewMethod):
         logs = normalize_scores(scorer.scores(*self._parts(both))).logs
         logs *= scorer.temperature
         return logs
+
+    def _frozen(self, x: Expression) -> Expression:
+        return self._scorer.frozen(x).softmax()
 
     # A second encoder: its features are columns after those of the first.
 

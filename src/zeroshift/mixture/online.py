@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, Rows, to_numpy
+from zeroshift.frozen import Expression
 from zeroshift.mixture.base import AnchoredMixture
 from zeroshift.mixture.statistics import normalize_scores
 from zeroshift.mixture.sums import Sums
 from zeroshift.mixture.temperature import N_TEMPERATURES
+from zeroshift.mixture.transductive import TransductiveAnchoredMixture
 from zeroshift.ordered import OrderedBlock, OrderedMethod
 from zeroshift.parameters import Choice, Number, Optional, parameter, state
 from zeroshift.state_checks import check_range
@@ -214,6 +216,32 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
         merge=StreamSums.merged,
     )
 
+    @classmethod
+    def from_set(cls, mixture: TransductiveAnchoredMixture, **parameters: Any) -> Self:
+        """A stream that continues from what a transductive mixture has learned from a set, which counts like the same
+        number of samples in random order. The parameters that both have are those of `mixture`, unless they are given.
+
+        >>> import numpy as np
+        >>> from zeroshift import TransductiveAnchoredMixture
+        >>> mixture = TransductiveAnchoredMixture(np.eye(3, 8), logit_scale=10.0)
+        >>> answer = mixture.adapt(np.eye(3, 8)[[0, 1, 2, 1] * 4])
+        >>> OnlineAnchoredMixture.from_set(mixture)
+        OnlineAnchoredMixture(<prototypes 3 x 8, numpy>, logit_scale=10.0, n_seen=16)
+        """
+        if not isinstance(mixture, TransductiveAnchoredMixture):
+            raise TypeError(
+                f"mixture must be a TransductiveAnchoredMixture; got {type(mixture).__name__}. "
+                "Fix: an online method continues by itself, and others cannot."
+            )
+        shared = {name: value for name, value in mixture.get_params().items() if name in cls.declared_parameters}
+        stream = cls(**{**shared, **parameters})
+        states, n_seen = mixture._turns.run(False, mixture._copied_states)
+        with Backend.of(stream.prototypes).computing():
+            stream._stream.begin(states["_sums"])
+            stream._stream.n_counted, stream._stream.order, stream._n_seen = n_seen, None, n_seen
+            stream._derive()
+        return stream
+
     def _current_sums(self) -> Sums:
         return self._stream.sums
 
@@ -335,16 +363,22 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
         return scores, filtered.block, final
 
     def _predict_scores(self, features: Array) -> Array:
-        scores = super()._predict_scores(features)
+        scores, offsets = super()._predict_scores(features), self._order_offsets()
+        backend = Backend.of(features)
+        return scores if offsets is None else scores - backend.asarray(offsets, backend.xp.float64)
+
+    def _frozen(self, x: Expression) -> Expression:
+        scores, offsets = self._scorer.frozen(x), self._order_offsets()
+        return (scores if offsets is None else scores - offsets).softmax()
+
+    def _order_offsets(self) -> np.ndarray | None:
+        """(K,) what is subtracted from the scores of a sample that comes without the one before it: what zero-shot
+        favours throughout an ordered stream. None in random order."""
         order = self._present_order()
         if not order or self._mixture is None:
-            return scores
-        # The same without the sample before: what zero-shot favours throughout is divided out.
-        backend = Backend.of(features)
+            return None
         means = self._chain.evidence / self._chain.evidence.sum()
-        return scores - self._mixture.temperature * self.balance * order * backend.asarray(
-            np.log(means), backend.xp.float64
-        )
+        return self._mixture.temperature * self.balance * order * np.log(means)
 
     def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
         return self._adapt_scores(self._averaged(images))

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from zeroshift.arrays import UNIT_NORM_TOLERANCE, Array, Backend
+from zeroshift.frozen import Expression
 from zeroshift.mixture.statistics import Distances, Gaussians, Mixture, in_precision
 from zeroshift.mixture.temperature import row_sums
 
@@ -99,6 +100,17 @@ class MixtureHead:
         """(n, K) scores of the mixture, up to a constant per row."""
         out = new_columns(Backend.of(features), features.shape[0], features.shape[1], features.dtype)
         return self.columns(features, out) @ self.matrix.T
+
+    def frozen(self, x: Expression, temperature: float) -> Expression:
+        """The scores of features `x`, times the temperature, as an expression: the same columns and matrix."""
+        d, gaussians, matrix = self.gaussians.origin.shape[0], self.gaussians, temperature * self.matrix
+        relative = x - gaussians.origin
+        squared_lengths = ((relative @ gaussians.precision) * relative).sum()
+        scores = relative @ matrix[:, :d].T + matrix[:, d] + (squared_lengths - float(d)) * matrix[:, d + 1]
+        if self.typical:
+            typical = relative @ (-2.0 * gaussians.center_direction)[:, None] + squared_lengths
+            scores = scores + (typical + gaussians.typical_offset).relu() * matrix[:, d + 2]
+        return scores
 
     def movement(self, before: MixtureHead) -> float:
         """A bound on how much a posterior of any sample differs from that of an earlier head with the same origin.
@@ -195,6 +207,12 @@ class Scorer:
         scores = mixture.log_likelihoods(mixture.distances(features, second))
         scores += self.text.of(features)
         return scores
+
+    def frozen(self, x: Expression) -> Expression:
+        """(n, K) log-posteriors of features `x` up to a constant per row, as an expression, with the temperature."""
+        if self.mixture is None:
+            return x.linear(self.text.logit_scale * self.text.prototypes)
+        return self.head(self.text.prototypes.dtype).frozen(x, self.temperature)
 
     def logits_and_distances(self, features: Array, second: Array | None) -> tuple[Array, Distances | None]:
         """Zero-shot logits (n, K), up to a constant per row, and distances to the classes, None without a mixture; in

@@ -20,6 +20,9 @@ __all__ = ["CHECKS"]
 
 ZERO_SHOT_TOLERANCE = 1e-12
 
+FROZEN_TOLERANCE = 1e-7
+"""Fast engines may differ from the definition by as much."""
+
 
 def constructor_stores_its_parameters(case: Case) -> None:
     """Every parameter is readable under its name with the value it was given; tried one by one with other values."""
@@ -225,6 +228,25 @@ def _state_file(method: Method) -> bytes:
         return path.read_bytes()
 
 
+def frozen_head_equals_predict(case: Case) -> None:
+    """What `freeze` returns computes what `predict` does, before and after adapting, and changes nothing."""
+    problem = case.problem()
+    method = case.create(problem.prototypes)
+    if not method.can_freeze():
+        expect_error(method.freeze, method.name, method.not_frozen, "zero_shot", what="freeze")
+        raise NotApplicable(f"cannot be frozen: {method.not_frozen}")
+    names = [f"class {k}" for k in range(len(problem.prototypes))]
+    for stage in ("before adapt", "after adapt"):
+        before = fingerprint(method)
+        head = method.freeze(names)
+        assert fingerprint(method) == before, f"freeze changed the method {stage}"
+        expected = method.predict(problem.features)
+        assert_same(head.predict(problem.features), expected, f"frozen {stage}", tolerance=FROZEN_TOLERANCE)
+        method.adapt(problem.features)
+        assert_same(head.predict(problem.features), expected, "after further samples", tolerance=FROZEN_TOLERANCE)
+    assert (list(head.class_names or ()), head.method, head.n_seen) == (names, method.name, len(problem.features))
+
+
 def same_inputs_same_bits(case: Case) -> None:
     problem = case.problem()
     first = case.create(problem.prototypes).adapt(problem.features)
@@ -275,6 +297,7 @@ CHECKS = (
     one_sample_may_come_without_its_axis,
     predict_before_adapt_is_zero_shot,
     predict_is_pure,
+    frozen_head_equals_predict,
     same_inputs_same_bits,
     reset_forgets,
     state_can_be_read,

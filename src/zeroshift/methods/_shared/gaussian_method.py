@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
+from zeroshift.frozen import Expression
 from zeroshift.method import Method
 from zeroshift.methods._shared.similarity import normalize_rows, unit_rows
 from zeroshift.methods._shared.sparse import SparseMatrix
@@ -416,6 +417,21 @@ class GaussianMethod(Method):
         scores /= self.temperature
         scores += self._text_exponent * self._text_log_posterior(features)
         return softmax(scores)
+
+    def _frozen(self, x: Expression) -> Expression:
+        if self.n_seen == 0:
+            return x.linear(self.logit_scale * self.prototypes64).softmax()
+        means, variances = self._gaussians
+        xp, factor = namespace(means), 1.0 / self.temperature
+        slopes = means / variances
+        offsets = -0.5 * xp.sum(means * slopes, axis=1)
+        if len(variances.shape) == 2:
+            offsets = offsets - 0.5 * xp.sum(xp.log(variances), axis=1)
+        text = (self._text_exponent * self.logit_scale) * self._wide_text
+        scores = x.linear(text + factor * slopes, factor * offsets)
+        if len(variances.shape) == 2:
+            scores = scores + (x * x).linear((-0.5 * factor) / variances)
+        return scores.softmax()
 
     def _probabilities(self, scores: Array) -> Array:
         return normalize_rows(scores)

@@ -28,6 +28,7 @@ class _ImageInput(Method):
 
     takes_images: ClassVar[bool] = True
     """Whether calls take images and not features."""
+    not_frozen = "it encodes the images that it predicts, with prompts of its own"
 
     def adapt(self, images: Array) -> Array:
         """Learn from images (N, ...) and predict them: (N, K), or (K,) for one image without its axis."""

@@ -58,6 +58,7 @@ class TransductiveLinearMethod(Method):
 
     protocol = "transductive"
     computes_in: ClassVar[str | None] = None
+    linear = True
 
     logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
 

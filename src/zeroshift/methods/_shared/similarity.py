@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zeroshift.arrays import Array, namespace, to_numpy
+from zeroshift.frozen import Expression
 from zeroshift.parameters import Number
 from zeroshift.zero_shot import TIE
 
@@ -14,6 +15,7 @@ __all__ = [
     "SHARPNESS",
     "SingleSampleStats",
     "exponential_kernel",
+    "frozen_votes",
     "inner_products",
     "normalize_rows",
     "single_sample_stats",
@@ -35,6 +37,18 @@ def exponential_kernel(cosines: Array, beta: float) -> Array:
     array([1.      , 0.818731])
     """
     return namespace(cosines).exp(beta * (cosines - 1.0))
+
+
+def frozen_votes(x: Expression, keys: Array, weights: Array, beta: float) -> Expression:
+    """Votes (n, K) of samples kept for each class, (K, M, d): their kernels, times weights (K, M), added up.
+
+    Slots that hold no sample have the weight 0; those that hold none in any class are left out.
+    """
+    keys, weights = to_numpy(keys), to_numpy(weights)
+    used = (weights != 0).any(axis=0)
+    used[0] |= not used.any()  # one is needed for the shape
+    kernels = (x.to_each(beta * keys[:, used].astype(np.float64)) - beta).exp()
+    return (kernels * weights[:, None, used]).sum().columns()
 
 
 def inner_products(features: Array, rows: Array) -> Array:
