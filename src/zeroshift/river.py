@@ -1,0 +1,124 @@
+"""A classifier with the interface of river, which is not installed with zeroshift: `pip install river`."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+try:
+    from river import base
+except ImportError as error:
+    raise ImportError("zeroshift.river needs river. Fix: pip install river.") from error
+
+from zeroshift.arrays import Array, normalize
+from zeroshift.methods.inputs import method_on_features
+from zeroshift.methods.registry import get
+
+__all__ = ["ZeroShiftClassifier"]
+
+
+class ZeroShiftClassifier(base.Classifier):
+    """An online method as a river classifier. `learn_one` ignores the label; `predict_proba_one` changes nothing.
+
+    A sample is a dictionary of features. Those that it lacks count as 0, those that the prototypes lack are ignored,
+    and the rest is scaled to unit length. If nothing but zeros remains, all classes are equally probable, and nothing
+    is learned. Answers do not use the order of the stream: for that, use the method itself
+    (`zeroshift.methods.create`) and `adapt`.
+
+    Parameters
+    ----------
+    prototypes : array of shape (K, d)
+        One unit-length vector per class, such as text embeddings.
+    classes : K labels
+        Of the prototypes, in their order.
+    method : str
+        The name of an online method that needs only features and prototypes.
+    logit_scale : float
+        Scale of the logits; 100 for CLIP.
+    features : d names, default None
+        The name of each column of the prototypes. None means 0 to d - 1, the names of `river.stream.iter_array`.
+    parameters : dict, default None
+        Other parameters of the method.
+
+    Examples
+    --------
+    >>> from river import metrics, stream
+    >>> from zeroshift.river import ZeroShiftClassifier
+    >>> model = ZeroShiftClassifier(np.eye(2), ["cat", "dog"], logit_scale=5.0)
+    >>> metric = metrics.Accuracy()
+    >>> for x, y in stream.iter_array(np.array([[0.8, 0.6], [0.6, 0.8]]), np.array(["cat", "dog"])):
+    ...     metric.update(y, model.predict_one(x))
+    ...     model.learn_one(x)
+    >>> metric, {name: round(p, 3) for name, p in model.predict_proba_one({0: 0.8, 1: 0.6}).items()}
+    (Accuracy: 100.00%, {'cat': 0.731, 'dog': 0.269})
+    """
+
+    def __init__(
+        self,
+        prototypes: Array,
+        classes: Sequence[Hashable],
+        method: str = "anchored_mixture_online",
+        logit_scale: float = 100.0,
+        features: Sequence[Hashable] | None = None,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.prototypes = prototypes
+        self.classes = classes
+        self.method = method
+        self.logit_scale = logit_scale
+        self.features = features
+        self.parameters = parameters
+        if get(method).protocol != "online":
+            raise ValueError(
+                f"method must be online; {method} is {get(method).protocol}. Fix: such as 'anchored_mixture_online'."
+            )
+        self.learner = method_on_features(method, prototypes, logit_scale, parameters or {})
+        """The method, with what it has learned."""
+        self._labels = _checked_names("classes", classes, self.learner.n_classes, "prototypes")
+        names = range(self.learner.dimension) if features is None else features
+        self._names = _checked_names("features", names, self.learner.dimension, "columns of the prototypes")
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {"prototypes": np.eye(2), "classes": [False, True]}
+
+    @property
+    def _multiclass(self) -> bool:
+        return len(self._labels) > 2
+
+    def learn_one(self, x: dict[Any, Any], y: Any = None) -> None:
+        """Learn from a sample. The label `y` is ignored."""
+        row = self._row(x)
+        if row is not None:
+            self.learner.adapt(row)
+
+    def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
+        """The probability of each class, by its label."""
+        row = self._row(x)
+        n = len(self._labels)
+        probabilities = [1 / n] * n if row is None else self.learner.predict(row).tolist()
+        return dict(zip(self._labels, probabilities, strict=True))
+
+    def _row(self, x: Mapping[Any, Any]) -> np.ndarray | None:
+        """The features of unit length (d,); None if they are all zero."""
+        row = np.array([x.get(name, 0.0) for name in self._names], dtype=np.float64)
+        if row.any():
+            return np.asarray(normalize(row))
+        if x and not any(name in x for name in self._names):
+            raise ValueError(
+                f"x has none of the features {self._names[0]!r}, {self._names[-1]!r}, ...; its own are "
+                f"{list(x)[:3]!r}, ... Fix: features=[...], the name of each column of the prototypes."
+            )
+        return None
+
+
+def _checked_names(argument: str, given: Any, count: int, of: str) -> tuple[Any, ...]:
+    names = tuple(given)
+    if len(names) != count or len(set(names)) < count:
+        raise ValueError(
+            f"{argument} must be {count} different names, one for each of the {of}; got {len(names)}, "
+            f"{len(set(names))} of them different. Fix: a list in the order of the {of}."
+        )
+    return names

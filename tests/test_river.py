@@ -1,0 +1,90 @@
+"""The river classifier: river's own checks, its evaluation on a bundled pack, and wrong inputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from zeroshift import OnlineAnchoredMixture, normalize
+from zeroshift.data import packs
+
+river = pytest.importorskip("river", reason="the extra `test` brings it")
+
+from river import checks, datasets, evaluate, metrics, stream  # noqa: E402
+
+from zeroshift.river import ZeroShiftClassifier  # noqa: E402
+
+PHISHING = list(next(iter(datasets.Phishing()))[0])
+"""Features of the data set that river checks binary classifiers with."""
+
+PROTOTYPES = normalize(np.random.default_rng(0).normal(size=(2, len(PHISHING))))
+
+
+@pytest.mark.parametrize("method", ["tda", pytest.param("anchored_mixture_online", marks=pytest.mark.slow)])
+def test_checks_of_river(method):
+    """All of them, without skips. They include features that come and go."""
+    model = ZeroShiftClassifier(PROTOTYPES, [False, True], method=method, features=PHISHING)
+    assert not model._unit_test_skips()
+    checks.check_estimator(model)
+
+
+@pytest.fixture(scope="module")
+def pack():
+    return packs.load("cifar10").subset(slice(0, 400))
+
+
+def test_progressive_validation(pack):
+    """`evaluate` predicts each sample before it is learned, as `adapt` of the mixture does in random order."""
+    names = np.asarray(pack.class_names)
+    features = normalize(np.asarray(pack.features, dtype=np.float64))
+    model = ZeroShiftClassifier(pack.prototypes_for(), pack.class_names, logit_scale=pack.logit_scale)
+    samples = stream.iter_array(features, names[pack.labels])
+    accuracy = evaluate.progressive_val_score(samples, model, metrics.Accuracy())
+    mixture = OnlineAnchoredMixture(pack.prototypes_for(), logit_scale=pack.logit_scale, order="none")
+    expected = mixture.adapt(features).argmax(axis=1) == pack.labels
+    assert accuracy.get() == pytest.approx(expected.mean(), abs=0.01)
+    found = model.predict_proba_one(dict(enumerate(features[0])))
+    assert tuple(found) == pack.class_names
+    np.testing.assert_allclose(list(found.values()), model.learner.predict(features[0]), atol=1e-12)
+    assert model.predict_one(dict(enumerate(features[0]))) == max(found, key=found.get)
+    assert model.learner.n_seen == 400
+
+
+def test_labels_are_ignored():
+    first, second = (ZeroShiftClassifier(np.eye(2), ["a", "b"], method="adapt_online") for _ in range(2))
+    first.learn_one({0: 0.8, 1: 0.6}, "b")
+    second.learn_one({0: 0.8, 1: 0.6})
+    assert first.predict_proba_one({0: 0.6, 1: 0.8}) == second.predict_proba_one({0: 0.6, 1: 0.8})
+
+
+def test_features_are_named_scaled_and_may_be_missing():
+    model = ZeroShiftClassifier(np.eye(3), "abc", logit_scale=5.0, features=["x", "y", "z"])
+    expected = model.learner.predict(np.array([0.6, 0.8, 0.0]))
+    found = model.predict_proba_one({"y": 8.0, "other": 3.0, "x": 6.0})
+    np.testing.assert_allclose(list(found.values()), expected, atol=1e-12)
+    model.learn_one({"x": 0.0})
+    assert model.learner.n_seen == 0
+    assert model.predict_proba_one({"x": 0.0}) == dict.fromkeys("abc", 1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "kind", "message"),
+    [
+        ({"classes": ["a"]}, ValueError, "classes must be 2 different names, one for each of the prototypes; got 1"),
+        ({"classes": ["a", "a"]}, ValueError, "got 2, 1 of them different"),
+        ({"features": ["x"]}, ValueError, "features must be 2 different names, one for each of the columns"),
+        ({"method": "transclip"}, ValueError, "method must be online; transclip is transductive"),
+        ({"method": "zlap_inductive"}, TypeError, "zlap_inductive needs unlabelled samples"),
+        ({"method": "tdaa"}, ValueError, "Did you mean 'tda'"),
+        ({"parameters": {"alpah": 3}}, TypeError, "no parameter 'alpah'"),
+    ],
+)
+def test_wrong_parameters(parameters, kind, message):
+    with pytest.raises(kind, match=message):
+        ZeroShiftClassifier(**{"prototypes": np.eye(2), "classes": ["a", "b"], **parameters})
+
+
+def test_features_of_other_names():
+    model = ZeroShiftClassifier(np.eye(2), ["a", "b"])
+    with pytest.raises(ValueError, match=r"x has none of the features 0, 1, ...; its own are \['x1', 'x2'\]"):
+        model.learn_one({"x1": 1.0, "x2": 0.0})
