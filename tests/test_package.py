@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -17,15 +19,33 @@ def run(code: str) -> str:
 
 def test_import_loads_no_heavy_library():
     heavy = ["numpy", "torch", "transformers", "matplotlib", "typer", "rich", "jinja2", "scipy", "pyarrow"]
+    heavy += ["sklearn", "onnx", "river", "supervision"]
     loaded = run(f"import sys, zeroshift; print([m for m in {heavy} if m in sys.modules])")
     assert loaded.strip() == "[]"
 
 
 @pytest.mark.parametrize("use", ["OnlineADAPT", "methods.create", "data.packs.load", "encode.Prompts", "normalize"])
 def test_using_a_name_imports_its_module_and_no_heavy_library(use):
-    heavy = ["torch", "transformers", "matplotlib", "typer", "rich", "jinja2", "scipy", "pyarrow"]
+    heavy = ["torch", "transformers", "matplotlib", "typer", "rich", "jinja2", "scipy", "pyarrow", "sklearn", "onnx"]
     loaded = run(f"import sys, zeroshift; zeroshift.{use}; print([m for m in {heavy} if m in sys.modules])")
     assert loaded.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("module", "missing", "fix"),
+    [
+        ("onnx", "onnx", "pip install 'zeroshift[onnx]'"),
+        ("river", "river", "pip install river"),
+        ("sklearn", "sklearn.base", "pip install 'zeroshift[sklearn]'"),
+        ("supervision", "supervision", "pip install supervision"),
+        ("torch", "torch", "pip install 'zeroshift[torch]'"),
+    ],
+)
+def test_a_missing_tool_is_named_with_the_fix(module, missing, fix, monkeypatch):
+    monkeypatch.delitem(sys.modules, f"zeroshift.{module}", raising=False)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ImportError, match=re.escape(f"Fix: {fix}")):
+        importlib.import_module(f"zeroshift.{module}")
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -16,8 +16,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import helper, numpy_helper
+
+try:
+    import onnx
+    from onnx import helper, numpy_helper
+except ImportError as error:
+    raise ImportError("zeroshift.onnx needs onnx. Fix: pip install 'zeroshift[onnx]'.") from error
 
 from zeroshift._version import __version__
 from zeroshift.files import atomic_path
@@ -117,7 +121,7 @@ def export(head: FrozenHead, path: str | os.PathLike[str], *, precision: str = "
     The model has one input, "features" (N, d), and one output, "probabilities" (N, K), both float32, for any N.
     Features must have unit length unless the head was made with `freeze(normalize=True)`. In between it computes in
     float64, as `precision` says, so that it differs from `head.predict` only by the rounding of the answer. "float32"
-    is for runtimes without float64 (TensorRT, Core ML): probabilities then differ by about 1e-6 for most methods, and
+    is for runtimes without float64 (TensorRT, Core ML): probabilities then differ by up to 1e-5 for most methods, and
     by up to 1e-3 for those with very large scores (docs/integrations.md).
 
     The metadata of the file has `method`, and as JSON `class_names`, `logit_scale`, `n_seen` and `normalize`.
