@@ -16,6 +16,7 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
+from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from zeroshift import OnlineAnchoredMixture, TransductiveAnchoredMixture, ZeroShot, normalize
@@ -224,6 +225,12 @@ def test_wrong_parameters(parameters, kind, message):
     classifier = ZeroShiftClassifier(**{"prototypes": np.eye(3, 8), **parameters})
     with pytest.raises(kind, match=message):
         classifier.fit(np.eye(3, 8))
+
+
+def test_labels_are_required_only_without_prototypes():
+    """Tools ask the tags whether to pass labels."""
+    assert get_tags(ZeroShiftClassifier()).target_tags.required
+    assert not get_tags(ZeroShiftClassifier(np.eye(3, 8))).target_tags.required
 
 
 def test_wrong_calls():
