@@ -26,11 +26,21 @@ from zeroshift.methods.inputs import method_inputs
 from zeroshift.sklearn import ZeroShiftClassifier
 from zeroshift.testing import make_problem
 
-CHECKED = ("auto", "transclip")
-"""A method with `partial_fit`, and one without. All checks of scikit-learn pass: none is an expected failure."""
+CHECKED = ("auto", "transclip", "ecalp")
+"""A method with `partial_fit`, one without, and the only one with an expected failure."""
 
 
-@parametrize_with_checks([ZeroShiftClassifier(method=method) for method in CHECKED])
+def expected_failures(classifier: ZeroShiftClassifier) -> dict[str, str]:
+    if classifier.method != "ecalp":
+        return {}
+    return {"check_classifiers_train": "ECALP gets 73 % of three blobs in the plane right; the check wants 83 %"}
+
+
+@parametrize_with_checks(
+    [ZeroShiftClassifier(method=method) for method in CHECKED],
+    expected_failed_checks=expected_failures,
+    xfail_strict=True,
+)
 def test_checks_of_sklearn(estimator, check):
     check(estimator)
 
