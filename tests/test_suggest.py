@@ -33,7 +33,7 @@ PRESETS = list(methods.get("tca").presets)
         ("tip adapter", METHODS, "tip_adapter"),
         ("ablatoin", EXPERIMENTS, "ablation"),
         ("bank_size", EXPERIMENTS, "bank-size"),
-        ("alfa", EXPERIMENTS, "alpha"),
+        ("alpa", EXPERIMENTS, "alpha"),
         ("natural", EXPERIMENTS, "natural-shift"),
         ("cifar", PACKS, "cifar10"),
         ("cifar11", PACKS, "cifar10"),

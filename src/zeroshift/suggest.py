@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import difflib
+import math
 from collections.abc import Iterable, Sequence
 
 __all__ = ["did_you_mean", "first_few"]
 
-CLOSE, VERY_CLOSE = 0.65, 0.8
-"""How similar two spellings must be, from 0 to 1: two of three letters, a slip in a longer name."""
+SHORTEST: dict[float, int] = {1: 3, 2: 7, 3: 10}
+"""The length from which a name may differ by that many letters from one that is suggested."""
+
+LONGEST = 100
+"""Longer texts are not names."""
 
 
 def did_you_mean(given: object, known: Iterable[str]) -> str:
     """A sentence that suggests a known name, followed by a space; an empty string if none is close.
 
-    Close are names with nearly the same spelling, and names that contain all of the given words.
+    Close are names that differ by few letters for their length, and names that contain all of the given words.
 
     >>> did_you_mean("adapt_onlin", ["zero_shot", "adapt_online"])
     "Did you mean 'adapt_online'? "
@@ -23,29 +26,56 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
     >>> did_you_mean("nonsense", ["zero_shot", "adapt_online"])
     ''
     """
-    if not isinstance(given, str) or not given.strip():
+    wanted = _normalise(given) if isinstance(given, str) else ""
+    if not 1 < len(wanted) <= LONGEST:
         return ""
     by_spelling = {_normalise(name): name for name in known}
-    wanted = _normalise(given)
-    matches = (
-        difflib.get_close_matches(wanted, by_spelling, n=1, cutoff=VERY_CLOSE)
-        or [spelling for spelling in by_spelling if _has_words(spelling, wanted)]
-        or difflib.get_close_matches(wanted, by_spelling, n=1, cutoff=CLOSE)
-    )
-    return f"Did you mean {by_spelling[matches[0]]!r}? " if matches else ""
+    edits = {one: _count_edits(wanted, one) for one in by_spelling}
+    near = sorted((one for one in edits if _is_slip(wanted, one, edits[one])), key=edits.__getitem__)
+    same_words = [one for one in by_spelling if _has_words(one, wanted)]
+    found = [one for one in near if edits[one] <= 1] or same_words or near
+    return f"Did you mean {by_spelling[found[0]]!r}? " if found else ""
+
+
+def _is_slip(wanted: str, name: str, edits: float) -> bool:
+    """Whether so few letters differ that `name` was probably meant. Where several differ, the first may not."""
+    if edits > 1 and wanted[:1] != name[:1]:
+        return False
+    return edits == 0 or max(len(wanted), len(name)) >= SHORTEST.get(edits, math.inf)
 
 
 def _has_words(name: str, wanted: str) -> bool:
-    """Whether each word of `wanted`, none shorter than three letters, is a word of `name`, up to a slip."""
+    """Whether each word of `wanted` is a word of `name`, the beginning of one, or differs by a letter from one."""
     words = name.split("_")
-    return all(
-        len(word) > 2 and difflib.get_close_matches(word, words, n=1, cutoff=VERY_CLOSE) for word in wanted.split("_")
-    )
+    return all(len(word) > 2 and any(_is_word(word, one) for one in words) for word in wanted.split("_"))
+
+
+def _is_word(given: str, word: str) -> bool:
+    if len(given) < 4:
+        return given == word
+    return word.startswith(given) or (len(given) > 4 and _count_edits(given, word) <= 1)
+
+
+def _count_edits(first: str, second: str) -> float:
+    """Letters to insert, delete, replace or swap with their neighbour to turn one word into the other; infinity if the
+    lengths alone differ by too many."""
+    if abs(len(first) - len(second)) > max(SHORTEST):
+        return math.inf
+    before: list[int] = []
+    row = list(range(len(second) + 1))
+    for i, a in enumerate(first, 1):
+        two_before, before, row = before, row, [i]
+        for j, b in enumerate(second, 1):
+            edits = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (a != b))
+            if i > 1 and j > 1 and a == second[j - 2] and b == first[i - 2]:
+                edits = min(edits, two_before[j - 2] + 1)
+            row.append(edits)
+    return row[-1]
 
 
 def _normalise(name: str) -> str:
-    """The form that is compared: lower case, with underscores for dashes and spaces."""
-    return name.strip().lower().replace("-", "_").replace(" ", "_")
+    """The form that is compared: lower case, with underscores for dashes and spaces, and none at the ends."""
+    return name.strip().lower().replace("-", "_").replace(" ", "_").strip("_")
 
 
 def first_few(names: Sequence[str], limit: int = 3) -> str:

@@ -37,7 +37,7 @@ def error_message(call, tmp_path, monkeypatch):
         (["table-17"], "no experiment repeats Table 17 of the paper, because it prints Table 5 again. Fix: table-5."),
         (["figure-7"], "the paper has no Figure 7. Fix: figure-1 to figure-6."),
         (["ablation", "table-9"], "it is the name of an experiment. Fix: a list with commas, ablation,table-9."),
-        (["ablation,alfa"], "Did you mean 'alpha'?"),
+        (["ablation,alpa"], "Did you mean 'alpha'?"),
         (
             ["ablation", "alpha"],
             "no file at alpha; it is the name of an experiment. Fix: a list with commas, ablation,alpha.",
@@ -88,7 +88,7 @@ def error_message(call, tmp_path, monkeypatch):
         ),
         (["ablation", "--orders", "1001"], "--orders must be an integer from 1 to 1000; got 1001"),
         (["ablation", "nofeat"], "no such file or folder: nofeat. Fix: check the path"),
-        (["ablation", "--packs", "cifr"], "--packs: no pack is called 'cifr'. Did you mean 'cifar10"),
+        (["ablation", "--packs", "cifar"], "--packs: no pack is called 'cifar'. Did you mean 'cifar10"),
         (["list", "foo"], "list shows all experiments and takes nothing else; got 'foo'. Fix"),
         (["--list", "ablation", "foo"], "takes nothing else; got 'foo'. Fix"),
     ],
