@@ -69,6 +69,9 @@ class Method(Shared, Declared, ABC):
 
     name: ClassVar[str]
     """Name in the registry."""
+    headline: ClassVar[str] = ""
+    """What it does, in a line of at most 47 characters for lists. Not inherited: a class without one is listed with the
+    first sentence of its docstring."""
     protocol: ClassVar[str]
     """`"online"` (one sample at a time, see `scored`), `"episodic"` (each sample by itself, nothing is kept),
     `"transductive"` (the whole set in one call) or `"few-shot"`."""

@@ -47,6 +47,7 @@ class OnlineADAPT(ADAPT):
     """
 
     name = "adapt_online"
+    headline = "ADAPT: Gaussians from banks of sure samples"
     protocol = "online"
     state_size = "K L d + d^2"
     complexity = "O(K d + d^2) per sample; an insertion O(K d + d^2) more"

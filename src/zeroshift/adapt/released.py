@@ -187,6 +187,7 @@ class ReleasedOnlineADAPT(ReleasedADAPT):
     """
 
     name = "adapt_released_online"
+    headline = "ADAPT as the authors' code computes it"
     overconfident = True
     protocol = "online"
     state_size = "K L d + d^2"
@@ -262,6 +263,7 @@ class ReleasedTransductiveADAPT(ReleasedADAPT):
     """
 
     name = "adapt_released_transductive"
+    headline = "ADAPT as the authors' code computes it"
     overconfident = True
     protocol = "transductive"
     state_size = "K L d + d^2"

@@ -358,6 +358,7 @@ class TransductiveADAPT(ADAPT):
     """
 
     name = "adapt_transductive"
+    headline = "ADAPT: Gaussians from banks and the whole set"
     not_state: ClassVar[frozenset[str]] = frozenset({"_diagnostics", "_float32_failed", "_narrow_prototypes"})
     protocol = "transductive"
     state_size = "K L d + d^2"

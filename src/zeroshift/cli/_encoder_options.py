@@ -66,6 +66,7 @@ TEXT_PANEL = "Classes and prompts"
 MODEL_PANEL = "Encoder"
 IMAGE_PANEL = "Changes to the images"
 RUN_PANEL = "Execution"
+OUTPUT_PANEL = "Output"
 
 AUTO = "auto"
 
@@ -78,14 +79,15 @@ MOST_SEED = int(LARGEST_SIZE)
 EncoderChoice = Annotated[
     str | None,
     typer.Option(
-        "--encoder", "-e", help="A hub id, a model's folder, or composed: see `zeroshift encoders`.",
+        "--encoder", "-e", metavar="ENCODER",
+        help="A hub id, a model's folder, or composed: see `zeroshift encoders`.",
         show_default="openai/clip-vit-base-patch16", rich_help_panel=MODEL_PANEL,
     ),
 ]  # fmt: skip
 SecondEncoder = Annotated[
     str | None,
     typer.Option(
-        "--second-encoder", metavar="SOURCE",
+        "--second-encoder", metavar="ENCODER",
         help="Another encoder for the same images, which needs no text: a hub id (facebook/dinov2-base), a folder, or "
         "efficientnet-lite0.",
         rich_help_panel=MODEL_PANEL,
@@ -94,53 +96,74 @@ SecondEncoder = Annotated[
 FeatureEncoder = Annotated[
     str | None,
     typer.Option(
-        "--encoder", "-e", metavar="SOURCE",
+        "--encoder", "-e", metavar="ENCODER",
         help="The encoder FEATURES come from, for methods that tune its prompts (tpt).", rich_help_panel=MODEL_PANEL,
     ),
 ]  # fmt: skip
 Revision = Annotated[
-    str | None, typer.Option(help="Branch, tag or commit of the hub's repository.", rich_help_panel=MODEL_PANEL)
+    str | None,
+    typer.Option(
+        metavar="REVISION", help="Branch, tag or commit of the hub's repository.", rich_help_panel=MODEL_PANEL
+    ),
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, mps.", rich_help_panel=MODEL_PANEL)]
-Dtype = Annotated[str, typer.Option(help="auto, float32, float16, bfloat16.", rich_help_panel=MODEL_PANEL)]
+Device = Annotated[
+    str,
+    typer.Option(metavar="DEVICE", help="Where the encoder runs: auto, cpu, cuda or mps.", rich_help_panel=MODEL_PANEL),
+]
+Dtype = Annotated[
+    str,
+    typer.Option(
+        metavar="DTYPE", help="Precision of the encoder: auto, float32, float16 or bfloat16.",
+        rich_help_panel=MODEL_PANEL,
+    ),
+]  # fmt: skip
 BatchSize = Annotated[
     int | None,
     typer.Option(
-        min=1, max=MOST_IMAGES, help="Images per batch; halved when memory runs out.", show_default="the encoder's",
-        rich_help_panel=MODEL_PANEL,
+        metavar="N", min=1, max=MOST_IMAGES, help="Images per batch; halved when memory runs out.",
+        show_default="the encoder's", rich_help_panel=MODEL_PANEL,
     ),
 ]  # fmt: skip
 
 ClassNames = Annotated[
     str | None,
     typer.Option(
-        "--classes", "-c", metavar="NAMES", help="cat,dog,horse, or a text file with one name per line.",
-        rich_help_panel=TEXT_PANEL,
+        "--classes", "-c", "--class-names", metavar="NAMES",
+        help="cat,dog,horse, or a text file with one name per line.", rich_help_panel=TEXT_PANEL,
     ),
 ]  # fmt: skip
 PromptModes = Annotated[
     str | None,
     typer.Option(
-        "--prompts", metavar="MODE,...", help="See `zeroshift prompts`; the first is the set's default.",
+        "--prompts", "--prompt", metavar="MODE,...",
+        help="Prompt modes: see `zeroshift prompts`; the first is the set's default.",
         show_default="ensemble", rich_help_panel=TEXT_PANEL,
     ),
 ]  # fmt: skip
 Template = Annotated[
     str | None,
-    typer.Option(help="Template for the modes custom and descriptions.", rich_help_panel=TEXT_PANEL),
+    typer.Option(
+        metavar="TEMPLATE",
+        help="Template for the modes custom and descriptions, such as 'a photo of a {}.'",
+        rich_help_panel=TEXT_PANEL,
+    ),
 ]
 Templates = Annotated[
     Path | None,
-    typer.Option(help="Your own templates: a file with one per line, or a JSON list.", rich_help_panel=TEXT_PANEL),
-]
+    typer.Option(
+        metavar="FILE", help="Your own templates: a file with one per line, or a JSON list.",
+        rich_help_panel=TEXT_PANEL,
+    ),
+]  # fmt: skip
 Descriptions = Annotated[
-    Path | None, typer.Option(help="JSON file: sentences by class name.", rich_help_panel=TEXT_PANEL)
+    Path | None,
+    typer.Option(metavar="FILE", help="JSON file: sentences by class name.", rich_help_panel=TEXT_PANEL),
 ]
 
 Labelled = Annotated[
     bool | None,
     typer.Option(
-        "--labelled/--unlabelled", help="Whether sub-folders are classes.", show_default="detected",
+        "--labelled/--unlabelled", help="Whether the names of sub-folders are classes.", show_default="detected",
         rich_help_panel=SOURCE_PANEL,
     ),
 ]  # fmt: skip
@@ -148,50 +171,68 @@ Labelled = Annotated[
 Views = Annotated[
     int | None,
     typer.Option(
-        min=2, max=MOST_VIEWS, help="Views per image, the image itself included.", rich_help_panel=IMAGE_PANEL
+        metavar="N", min=2, max=MOST_VIEWS, help="Views per image, the image itself included.",
+        rich_help_panel=IMAGE_PANEL,
     ),
-]
+]  # fmt: skip
 Augmix = Annotated[bool, typer.Option("--augmix", help="Make views with AugMix.", rich_help_panel=IMAGE_PANEL)]
 Corruption = Annotated[
-    str | None, typer.Option(metavar="KIND", help="One of ImageNet-C's fifteen.", rich_help_panel=IMAGE_PANEL)
-]
+    str | None,
+    typer.Option(
+        "--corruption", "--kind", metavar="KIND", help="One of ImageNet-C's fifteen corruptions, such as fog.",
+        rich_help_panel=IMAGE_PANEL,
+    ),
+]  # fmt: skip
 Severity = Annotated[
     int | None,
-    typer.Option(min=1, max=5, help="Corruption severity.", show_default="5", rich_help_panel=IMAGE_PANEL),
+    typer.Option(
+        metavar="1-5", min=1, max=5, help="Severity of the corruption.", show_default="5", rich_help_panel=IMAGE_PANEL
+    ),
 ]
 MadeFor = Annotated[
     int | None,
     typer.Option(
-        help="Image size the severities are made for: 224 (ImageNet-C) or 32 (CIFAR-10-C).", show_default="224",
+        metavar="224|32", help="Image size the severities are made for: 224 (ImageNet-C) or 32 (CIFAR-10-C).",
+        show_default="224",
         rich_help_panel=IMAGE_PANEL,
     ),
 ]  # fmt: skip
 Seed = Annotated[
-    int, typer.Option(min=0, max=MOST_SEED, help="Seed of views and corruption.", rich_help_panel=IMAGE_PANEL)
+    int,
+    typer.Option(metavar="N", min=0, max=MOST_SEED, help="Seed of views and corruption.", rich_help_panel=IMAGE_PANEL),
 ]
 
 Workers = Annotated[
     int | None,
     typer.Option(
-        min=0, max=MOST_PROCESSES, help="Processes that decode images.", show_default="cores - 1",
+        metavar="N", min=0, max=MOST_PROCESSES, help="Processes that decode images.", show_default="cores - 1",
         rich_help_panel=RUN_PANEL,
     ),
 ]  # fmt: skip
 Cache = Annotated[
     Path | None,
-    typer.Option(help="Folder of the feature cache.", show_default="~/.cache/zeroshift", rich_help_panel=RUN_PANEL),
-]
+    typer.Option(
+        metavar="FOLDER", help="Folder of the feature cache.", show_default="~/.cache/zeroshift",
+        rich_help_panel=RUN_PANEL,
+    ),
+]  # fmt: skip
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Do not use the cache.", rich_help_panel=RUN_PANEL)]
-OnError = Annotated[str, typer.Option(help="Images that cannot be read: skip or stop.", rich_help_panel=RUN_PANEL)]
-Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
+OnError = Annotated[
+    str,
+    typer.Option(metavar="skip|stop", help="What to do with images that cannot be read.", rich_help_panel=RUN_PANEL),
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.", rich_help_panel=OUTPUT_PANEL)]
 RawCsv = Annotated[
     bool,
     typer.Option(
-        "--raw-csv", help="Write names to .csv as they are, even those that a spreadsheet would compute as formulas."
+        "--raw-csv", help="Write names to .csv as they are, even those that a spreadsheet would compute as formulas.",
+        rich_help_panel=OUTPUT_PANEL,
     ),
+]  # fmt: skip
+Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.", rich_help_panel=OUTPUT_PANEL)]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="No progress bar and no table.", rich_help_panel=OUTPUT_PANEL)
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no table.")]
 
 
 MOST_WARNINGS = 5

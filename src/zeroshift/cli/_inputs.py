@@ -144,7 +144,7 @@ def load_rows(source: str, *, normalize: bool) -> FeatureSet:
 
 def _option(name: str, value: str = "") -> str:
     """The option of an argument of `FeatureSet.load`."""
-    return f"--{name.replace('_', '-')} {value}".rstrip()
+    return f"--{'classes' if name == 'class_names' else name.replace('_', '-')} {value}".rstrip()
 
 
 # Labelled sets to compare methods on: files, folders of files, and packs.

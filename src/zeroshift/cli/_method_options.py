@@ -22,6 +22,7 @@ from zeroshift.suggest import did_you_mean
 
 __all__ = [
     "DEFAULT_METHODS",
+    "METHOD_PANEL",
     "MethodOptions",
     "Online",
     "Settings",
@@ -31,17 +32,29 @@ __all__ = [
     "same_prototypes",
 ]
 
+METHOD_PANEL = "Method"
+
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", "-s", metavar="NAME=VALUE", help="A parameter of the method; can be repeated."),
-]
-
+    typer.Option(
+        "--set", "-s", metavar="NAME=VALUE", help="A parameter of the method; can be repeated.",
+        rich_help_panel=METHOD_PANEL,
+    ),
+]  # fmt: skip
 Online = Annotated[
-    bool, typer.Option("--online", help="Use the online mixture: learn sample by sample, in the order of the input.")
-]
+    bool,
+    typer.Option(
+        "--online", help="Use the online mixture: learn sample by sample, in the order of the input.",
+        rich_help_panel=METHOD_PANEL,
+    ),
+]  # fmt: skip
 Transductive = Annotated[
-    bool, typer.Option("--transductive", help="Use the transductive mixture: learn from the whole set; the default.")
-]
+    bool,
+    typer.Option(
+        "--transductive", help="Use the transductive mixture: learn from the whole set; the default.",
+        rich_help_panel=METHOD_PANEL,
+    ),
+]  # fmt: skip
 
 DEFAULT_METHODS = {"online": "anchored_mixture_online", "transductive": "anchored_mixture_transductive"}
 """More accurate than ADAPT on average, better calibrated, and safer with few images or few classes: docs/guide.md."""

@@ -53,14 +53,16 @@ Stream = Annotated[
 Lag = Annotated[
     int | None,
     typer.Option(
-        min=0, max=MOST_LAG, help="Answer each frame this many frames late; 0 answers at once, as for a camera.",
+        metavar="N", min=0, max=MOST_LAG,
+        help="Answer each frame this many frames late; 0 answers at once, as for a camera.",
         show_default="the whole sequence", rich_help_panel=STREAM_PANEL,
     ),
 ]  # fmt: skip
 Fps = Annotated[
     float | None,
     typer.Option(
-        help="Frames per second: read from a video, or of the files of a folder.", show_default="2 of a video",
+        metavar="NUMBER", help="Frames per second: read from a video, or of the files of a folder.",
+        show_default="2 of a video",
         rich_help_panel=STREAM_PANEL,
     ),
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from zeroshift.cli import _encoder_options as options
 from zeroshift.cli._encoder_options import check_encoder_options
 from zeroshift.cli._extra_inputs import OPTION_HINTS, ExtraInputs, add_second
 from zeroshift.cli._inputs import is_feature_file, is_pack, load_features, stores_logit_scale
-from zeroshift.cli._method_options import MethodOptions, Online, Settings, Transductive, choose_method
+from zeroshift.cli._method_options import METHOD_PANEL, MethodOptions, Online, Settings, Transductive, choose_method
 from zeroshift.cli._output_paths import check_output_files
 from zeroshift.cli._prediction_summary import PredictionSummary
 from zeroshift.cli.console import console, print_json, print_warning
@@ -41,54 +42,93 @@ def adapt(
         str, typer.Argument(metavar="FEATURES", help="A .safetensors, .npz or .npy file, or pack:NAME.")
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Predictions: a .csv, .parquet or .npz file.", show_default=False)
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Predictions: a .csv, .parquet or .npz file.",
+            rich_help_panel=options.OUTPUT_PANEL,
+        ),
     ],
     method: Annotated[
         str | None,
         typer.Option(
             "--method",
             "-m",
+            metavar="METHOD",
             help="See `zeroshift methods`. With --state-in, the method of the state.",
             show_default="anchored_mixture_transductive, or anchored_mixture_online with --save-state",
+            rich_help_panel=METHOD_PANEL,
         ),
     ] = None,
     online: Online = False,
     transductive: Transductive = False,
     settings: Settings = None,
     preset: Annotated[
-        str | None, typer.Option(metavar="DATASET", help="The authors' own parameters for this data set.")
+        str | None,
+        typer.Option(
+            metavar="PRESET", help="The authors' own parameters for this data set.", rich_help_panel=METHOD_PANEL
+        ),
     ] = None,
     prompt: Annotated[
-        str | None, typer.Option(help="Prompt mode of the prototypes.", show_default="the file's")
+        str | None,
+        typer.Option(
+            "--prompt",
+            "--prompts",
+            metavar="MODE",
+            help="Prompt mode of the prototypes.",
+            show_default="the file's",
+            rich_help_panel=options.SOURCE_PANEL,
+        ),
     ] = None,
-    normalize: Annotated[bool, typer.Option("--normalize", help="Scale rows to unit length first.")] = False,
+    normalize: Annotated[
+        bool,
+        typer.Option("--normalize", help="Scale rows to unit length first.", rich_help_panel=options.SOURCE_PANEL),
+    ] = False,
     prototypes: Annotated[
-        Path | None, typer.Option(help="Text features of the classes, (K, d) .npy.", rich_help_panel=MISSING_PANEL)
+        Path | None,
+        typer.Option(metavar="FILE", help="Text features of the classes, (K, d) .npy.", rich_help_panel=MISSING_PANEL),
     ] = None,
     labels: Annotated[
         Path | None,
-        typer.Option(help="Labels (.npy), used only to compute accuracy.", rich_help_panel=MISSING_PANEL),
+        typer.Option(
+            metavar="FILE", help="Labels (.npy), used only to compute accuracy.", rich_help_panel=MISSING_PANEL
+        ),
     ] = None,
-    class_names: Annotated[
-        Path | None, typer.Option(help="Text file, one name per line.", rich_help_panel=MISSING_PANEL)
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            "--classes",
+            "-c",
+            "--class-names",
+            metavar="NAMES",
+            help="cat,dog,horse, or a text file with one name per line.",
+            rich_help_panel=MISSING_PANEL,
+        ),
     ] = None,
     logit_scale: Annotated[
         float | None,
         typer.Option(
+            metavar="NUMBER",
             help="The encoder's logit scale (inverse temperature).",
             show_default="the file's, or 100",
             rich_help_panel=MISSING_PANEL,
         ),
     ] = None,
     support: Annotated[
-        Path | None, typer.Option(help="Labelled features, for few-shot methods.", rich_help_panel=EXTRA_PANEL)
+        Path | None,
+        typer.Option(metavar="FEATURES", help="Labelled features, for few-shot methods.", rich_help_panel=EXTRA_PANEL),
     ] = None,
     validation: Annotated[
         Path | None,
-        typer.Option(help="Labelled features, to choose parameters by.", rich_help_panel=EXTRA_PANEL),
+        typer.Option(
+            metavar="FEATURES", help="Labelled features, to choose parameters by.", rich_help_panel=EXTRA_PANEL
+        ),
     ] = None,
     unlabelled: Annotated[
-        Path | None, typer.Option(help="Unlabelled features (zlap_inductive).", rich_help_panel=EXTRA_PANEL)
+        Path | None,
+        typer.Option(metavar="FEATURES", help="Unlabelled features (zlap_inductive).", rich_help_panel=EXTRA_PANEL),
     ] = None,
     views: Annotated[
         bool,
@@ -102,7 +142,7 @@ def adapt(
         str | None,
         typer.Option(
             "--second",
-            metavar="FILE|NAME",
+            metavar="FEATURES|NAME",
             help="Features of the same images from another encoder, for methods that take them: a feature file, or the "
             "name of extra features in FEATURES.",
             rich_help_panel=SECOND_PANEL,
@@ -112,9 +152,12 @@ def adapt(
     revision: options.Revision = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
-    state_in: Annotated[Path | None, typer.Option(help="Resume from this state.", rich_help_panel=STATE_PANEL)] = None,
+    state_in: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Resume from this state.", rich_help_panel=STATE_PANEL)
+    ] = None,
     save_state: Annotated[
-        Path | None, typer.Option(help="Save the state of an online method here.", rich_help_panel=STATE_PANEL)
+        Path | None,
+        typer.Option(metavar="FILE", help="Save the state of an online method here.", rich_help_panel=STATE_PANEL),
     ] = None,
     raw_csv: options.RawCsv = False,
     force: options.Force = False,
@@ -130,7 +173,9 @@ def adapt(
     check_predictions_format(out)
     files = {"support": support, "validation": validation, "unlabelled": unlabelled}
     second_file = Path(second) if second is not None and is_feature_file(second) else None
-    read = (Path(features), prototypes, labels, class_names, second_file, *files.values())
+    class_names = None if classes is None else _file_or_list(classes)
+    names_file = class_names if isinstance(class_names, Path) else None
+    read = (Path(features), prototypes, labels, names_file, second_file, *files.values())
     inputs = [path for path in read if path is not None]
     # The state may be saved over the one it came from: that is how a stream is resumed day after day.
     check_output_files([out, *([save_state] if save_state else [])], inputs=inputs, force=force)
@@ -206,6 +251,17 @@ def adapt(
         print_json(summary.record())
     elif not quiet:
         console().print(summary.table())
+
+
+def _file_or_list(names: str) -> Path | list[str]:
+    """Class names: a list with commas unless that is a file. A file may repeat a name, as ImageNet's lists do.
+
+    >>> _file_or_list("cat, dog")
+    ['cat', 'dog']
+    """
+    if "," not in names or os.path.exists(names):
+        return Path(names)
+    return [name.strip() for name in names.split(",")]
 
 
 SHOWN_SETUP = 0.1

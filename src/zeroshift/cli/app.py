@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from zeroshift._version import __version__
+from zeroshift.cli._help import HelpCommand
 from zeroshift.cli.errors import ErrorHandlingGroup
 
 __all__ = ["app", "main"]
@@ -25,14 +26,23 @@ COMMANDS = {
     "experiment": "Run experiments of the paper: each prints its table in the paper's layout; one HTML report contains "
     "them all.",
     "results": "Merge, filter and summarise the records of runs.",
-    "methods": "List the methods, or one with its parameters.",
+    "methods": "List the methods and which to start with, or describe one with its parameters.",
     "encoders": "List the families of encoders, how their models are named, and what each needs.",
     "prompts": "List the prompt modes, or print every sentence that a mode makes of class names.",
     "packs": "List the bundled packs: real image features to try methods on, without a download.",
     "bench": "Measure time and memory of ADAPT's engines and the mixture, compared with the plain implementation.",
     "data": "Data sets: which are known, which are on the disk, corrupted copies.",
+    "completion": "Print a script that lets your shell complete commands, options, methods and other names.",
 }
 """The first paragraph of each command's help, so that listing the commands imports none of them."""
+
+PANELS = {
+    "Classify and adapt": ("demo", "classify", "extract", "adapt"),
+    "Compare": ("compare", "experiment", "results", "bench"),
+    "What there is": ("methods", "encoders", "prompts", "packs", "data"),
+    "Shell": ("completion",),
+}
+"""The commands by purpose, as `zeroshift --help` shows them."""
 
 
 class LazyGroup(ErrorHandlingGroup):
@@ -40,7 +50,11 @@ class LazyGroup(ErrorHandlingGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = {name: TyperCommand(name, short_help=summary) for name, summary in COMMANDS.items()}
+        self.commands = {
+            name: TyperCommand(name, short_help=COMMANDS[name], rich_help_panel=panel)
+            for panel, names in PANELS.items()
+            for name in names
+        }
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
@@ -61,7 +75,7 @@ def load_command(name: str) -> Any:
     target = getattr(import_module(f"zeroshift.cli.{name}"), name)
     if not isinstance(target, typer.Typer):
         function, target = target, typer.Typer(add_completion=False)
-        target.command(name)(function)
+        target.command(name, cls=HelpCommand)(function)
     return typer.main.get_command(target)
 
 

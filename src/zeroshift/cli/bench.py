@@ -33,6 +33,7 @@ from zeroshift.benchmarks.tables import (
     growth_table,
     write_figures,
 )
+from zeroshift.cli._encoder_options import OUTPUT_PANEL, Quiet
 from zeroshift.cli._inputs import load_features, split_names
 from zeroshift.cli._output_paths import check_output_files, check_output_folder
 from zeroshift.cli.console import console, print_json, print_warning
@@ -46,8 +47,12 @@ WHERE_PANEL = "Device"
 
 
 def bench(
-    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: a minute or two.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="Every size of the grid: long.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small sizes: a minute or two.", rich_help_panel=SIZE_PANEL)
+    ] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Every size of the grid: long.", rich_help_panel=SIZE_PANEL)
+    ] = False,
     classes: Annotated[
         str | None, typer.Option(metavar="K,...", help="Numbers of classes.", rich_help_panel=SIZE_PANEL)
     ] = None,
@@ -60,8 +65,8 @@ def bench(
     geometry: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME,...",
-            help="clip_like, or clustered, which is harder.",
+            metavar="GEOMETRY,...",
+            help="Synthetic features: clip_like, or clustered, which is harder.",
             show_default=SYNTHETIC,
             rich_help_panel=SIZE_PANEL,
         ),
@@ -78,27 +83,60 @@ def bench(
     engines: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME,...", help="Engines to compare with direct.", show_default="all", rich_help_panel=SIZE_PANEL
+            metavar="ENGINE,...",
+            help="Engines to compare with direct.",
+            show_default="all",
+            rich_help_panel=SIZE_PANEL,
         ),
     ] = None,
-    steps: Annotated[int, typer.Option(help="Sampled steps at each point.", rich_help_panel=SIZE_PANEL)] = 3,
-    repeats: Annotated[int, typer.Option(help="Runs of which the median counts.", rich_help_panel=SIZE_PANEL)] = 3,
-    memory: Annotated[bool, typer.Option(help="Also peak memory.", rich_help_panel=SIZE_PANEL)] = True,
-    library: Annotated[str, typer.Option(help="numpy or torch.", rich_help_panel=WHERE_PANEL)] = "numpy",
-    device: Annotated[str, typer.Option(help="cpu or cuda.", rich_help_panel=WHERE_PANEL)] = "cpu",
+    steps: Annotated[
+        int, typer.Option(metavar="N", help="Sampled steps at each point.", rich_help_panel=SIZE_PANEL)
+    ] = 3,
+    repeats: Annotated[
+        int, typer.Option(metavar="N", help="Runs of which the median counts.", rich_help_panel=SIZE_PANEL)
+    ] = 3,
+    memory: Annotated[
+        bool, typer.Option("--memory/--no-memory", help="Also measure the peak memory.", rich_help_panel=SIZE_PANEL)
+    ] = True,
+    library: Annotated[
+        str, typer.Option(metavar="numpy|torch", help="Library of the arrays.", rich_help_panel=WHERE_PANEL)
+    ] = "numpy",
+    device: Annotated[
+        str, typer.Option(metavar="cpu|cuda", help="Where to compute.", rich_help_panel=WHERE_PANEL)
+    ] = "cpu",
     threads: Annotated[
         int | None,
-        typer.Option(help="Threads of every product.", show_default="the library's", rich_help_panel=WHERE_PANEL),
+        typer.Option(
+            metavar="N", help="Threads of every product.", show_default="the library's", rich_help_panel=WHERE_PANEL
+        ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="JSON file for the results; an existing one is resumed.", show_default=False),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="JSON file for the results; an existing one is resumed.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
     ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Repeat measurements that the file already has.")] = False,
-    figures: Annotated[Path | None, typer.Option(help="Draw growth into this folder, as PNG and SVG.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace figures that exist.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no table.")] = False,
+    again: Annotated[
+        bool,
+        typer.Option("--again", help="Repeat measurements that the file already has.", rich_help_panel=OUTPUT_PANEL),
+    ] = False,
+    figures: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Draw growth into this folder, as PNG and SVG.", rich_help_panel=OUTPUT_PANEL
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace figures that exist.", rich_help_panel=OUTPUT_PANEL)
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the results as JSON.", rich_help_panel=OUTPUT_PANEL)
+    ] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Measure time and memory of ADAPT's engines and the mixture, compared with the plain implementation.
 

@@ -16,7 +16,7 @@ from zeroshift.cli import _stream_options as streams
 from zeroshift.cli._encoder_options import EncodingOptions, run_extraction, warn_about_images
 from zeroshift.cli._extra_inputs import check_takes_second
 from zeroshift.cli._inputs import load_images
-from zeroshift.cli._method_options import MethodOptions, Online, Settings, Transductive, choose_method
+from zeroshift.cli._method_options import METHOD_PANEL, MethodOptions, Online, Settings, Transductive, choose_method
 from zeroshift.cli._output_paths import check_output_files
 from zeroshift.cli._prediction_summary import PredictionSummary
 from zeroshift.cli._prompt_options import make_prompts
@@ -49,21 +49,37 @@ def classify(
         ),
     ],
     classes: options.ClassNames = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Predictions: a .csv, .parquet or .npz file.")] = Path(
-        "predictions.csv"
-    ),
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Predictions: a .csv, .parquet or .npz file.",
+            rich_help_panel=options.OUTPUT_PANEL,
+        ),
+    ] = Path("predictions.csv"),
     sheet: Annotated[
         Path | None,
-        typer.Option(help="HTML page of the most changed and least certain images.", show_default="next to --out"),
+        typer.Option(
+            metavar="FILE",
+            help="HTML page of the most changed and least certain images.",
+            show_default="next to --out",
+            rich_help_panel=options.OUTPUT_PANEL,
+        ),
     ] = None,
-    no_sheet: Annotated[bool, typer.Option("--no-sheet", help="Write no page.")] = False,
+    no_sheet: Annotated[
+        bool, typer.Option("--no-sheet", help="Write no page.", rich_help_panel=options.OUTPUT_PANEL)
+    ] = False,
     method: Annotated[
         str | None,
         typer.Option(
             "--method",
             "-m",
+            metavar="METHOD",
             help="See `zeroshift methods`.",
             show_default="anchored_mixture_transductive; the online mixture with --stream",
+            rich_help_panel=METHOD_PANEL,
         ),
     ] = None,
     online: Online = False,

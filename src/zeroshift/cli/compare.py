@@ -50,7 +50,6 @@ RUNS, PAGE = "runs", "compare.html"
 MOST_SHOTS = 10_000
 
 WHAT_PANEL = "Methods and data"
-SHOWN_PANEL = "Output"
 
 
 def compare(
@@ -65,8 +64,8 @@ def compare(
     packs: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME,...",
-            help="Bundled packs; all means all except the pack with views.",
+            metavar="PACK,...|all",
+            help="Bundled packs; all are those without views.",
             rich_help_panel=WHAT_PANEL,
         ),
     ] = None,
@@ -75,7 +74,8 @@ def compare(
         typer.Option(
             "--methods",
             "-m",
-            metavar="NAME,...",
+            "--method",
+            metavar="METHOD,...",
             help="Methods; NAME+support gives labelled samples too, NAME+views the views of each image. "
             "Or all, online, episodic, transductive, few-shot.",
             rich_help_panel=WHAT_PANEL,
@@ -92,15 +92,25 @@ def compare(
         ),
     ] = None,
     orders: Annotated[
-        int, typer.Option(help="Random orders of the stream, or random draws of samples.", rich_help_panel=WHAT_PANEL)
+        int,
+        typer.Option(
+            metavar="N", help="Random orders of the stream, or random draws of samples.", rich_help_panel=WHAT_PANEL
+        ),
     ] = 3,
     shots: Annotated[
         int,
-        typer.Option(help="Labelled samples per class for few-shot methods.", rich_help_panel=WHAT_PANEL),
+        typer.Option(metavar="N", help="Labelled samples per class for few-shot methods.", rich_help_panel=WHAT_PANEL),
     ] = 4,
     prompt: Annotated[
         str | None,
-        typer.Option(help="Prompt mode of the prototypes.", show_default="each set's", rich_help_panel=WHAT_PANEL),
+        typer.Option(
+            "--prompt",
+            "--prompts",
+            metavar="MODE",
+            help="Prompt mode of the prototypes.",
+            show_default="each set's",
+            rich_help_panel=WHAT_PANEL,
+        ),
     ] = None,
     normalize: Annotated[
         bool, typer.Option("--normalize", help="Scale rows to unit length first.", rich_help_panel=WHAT_PANEL)
@@ -109,26 +119,42 @@ def compare(
     revision: options.Revision = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the records and the page.")] = Path(
-        "zeroshift-compare"
-    ),
-    again: Annotated[bool, typer.Option("--again", help="Repeat runs that are already recorded.")] = False,
-    jobs: Annotated[int, typer.Option(help="Processes. Times are comparable only with 1.")] = 1,
+    again: Annotated[
+        bool,
+        typer.Option("--again", help="Repeat runs that are already recorded.", rich_help_panel=options.RUN_PANEL),
+    ] = False,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Processes. Times are comparable only with 1.", rich_help_panel=options.RUN_PANEL
+        ),
+    ] = 1,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FOLDER",
+            help="Folder for the records and the page.",
+            rich_help_panel=options.OUTPUT_PANEL,
+        ),
+    ] = Path("zeroshift-compare"),
     by_set: Annotated[
-        bool, typer.Option("--by-set", help="Also print one table per set.", rich_help_panel=SHOWN_PANEL)
+        bool, typer.Option("--by-set", help="Also print one table per set.", rich_help_panel=options.OUTPUT_PANEL)
     ] = False,
     markdown: Annotated[
         Path | None,
         typer.Option(
+            metavar="FILE",
             help="Write the tables to this file, or between its <!-- compare --> and <!-- /compare -->.",
-            rich_help_panel=SHOWN_PANEL,
+            rich_help_panel=options.OUTPUT_PANEL,
         ),
     ] = None,
     json: Annotated[
-        bool, typer.Option("--json", help="Print everything as JSON.", rich_help_panel=SHOWN_PANEL)
+        bool, typer.Option("--json", help="Print everything as JSON.", rich_help_panel=options.OUTPUT_PANEL)
     ] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="No progress bar and no table.", rich_help_panel=SHOWN_PANEL)
+        bool, typer.Option("--quiet", "-q", help="No progress bar and no table.", rich_help_panel=options.OUTPUT_PANEL)
     ] = False,
 ) -> None:
     """Compare methods on labelled features: accuracy, gain over zero-shot, calibration, time, memory, encoder passes.

@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from zeroshift.cli._encoder_options import MOST_PROCESSES, MOST_SEED
+from zeroshift.cli import _encoder_options as options
+from zeroshift.cli._help import HelpCommand, HelpGroup
 from zeroshift.cli._inputs import split_names
 from zeroshift.cli._output_paths import claim
 from zeroshift.cli.console import console, print_json, print_warning
@@ -26,15 +27,19 @@ __all__ = ["check", "corrupt", "data", "list_data_sets"]
 
 data = typer.Typer(
     name="data",
+    cls=HelpGroup,
     help="Data sets: which are known, which are on the disk, corrupted copies.",
     no_args_is_help=True,
     add_completion=False,
 )
 
 
-@data.command("list")
+@data.command("list", cls=HelpCommand)
 def list_data_sets(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """List the data sets that can be read from a disk by name."""
+    """List the data sets that can be read from a disk by name.
+
+    For example: zeroshift data list
+    """
     listed = catalogue.list()
     if json:
         print_json([asdict(info) for info in listed])
@@ -42,20 +47,23 @@ def list_data_sets(json: Annotated[bool, typer.Option("--json", help="Print JSON
     out = console()
     out.print(datasets_table(listed))
     out.print("For imagenet_c, test is the number of images per corruption and severity.", style="dim")
-    out.print("zeroshift data check ROOT shows which of them are in a folder.", style="dim")
+    out.print("zeroshift data check FOLDER shows which of them are in a folder.", style="dim")
 
 
-@data.command()
+@data.command(cls=HelpCommand)
 def check(
-    root: Annotated[Path, typer.Argument(metavar="ROOT", help="The folder that contains the data sets.")],
+    root: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder that contains the data sets.")],
     only: Annotated[
-        str | None, typer.Option(metavar="ID,...", help="Only these; see `zeroshift data list`.", show_default="all")
+        str | None,
+        typer.Option(metavar="DATASET,...", help="Only these; see `zeroshift data list`.", show_default="all"),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show which data sets are in ROOT, where, and what is missing from them; no image is opened.
+    """Show which data sets are in a folder, where, and what is missing from them; no image is opened.
 
     The layouts of ADAPT, CoOp, AWT, TPT and MTA are known. The exit code is 0, whatever is found.
+
+    For example: zeroshift data check ~/data --only dtd,eurosat
     """
     names = None if only is None else split_names(only)
     if names == []:
@@ -79,25 +87,77 @@ def check(
 ALL = "all"
 
 
-@data.command()
+@data.command(cls=HelpCommand)
 def corrupt(
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A folder of images, or one image.")],
-    kind: Annotated[str, typer.Option("--kind", "-k", help="One of the fifteen, or all.", show_default=False)],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder to write <kind>/<severity>/... to.", show_default=False)
+    source: Annotated[Path, typer.Argument(metavar="IMAGES", help="A folder of images, or one image.")],
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--kind",
+            "-k",
+            "--corruption",
+            metavar="KIND|all",
+            help="One of ImageNet-C's fifteen corruptions, such as fog, or all of them.",
+            rich_help_panel=options.IMAGE_PANEL,
+        ),
     ],
-    severity: Annotated[str, typer.Option("--severity", "-s", help="1 to 5, a range such as 1-3, or all.")] = "5",
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FOLDER",
+            help="Folder to write <kind>/<severity>/... to.",
+            rich_help_panel=options.OUTPUT_PANEL,
+        ),
+    ],
+    severity: Annotated[
+        str,
+        typer.Option(
+            "--severity",
+            "-s",
+            metavar="1-5|all",
+            help="One severity, a range such as 1-3, or all.",
+            rich_help_panel=options.IMAGE_PANEL,
+        ),
+    ] = "5",
     made_for: Annotated[
-        int, typer.Option("--made-for", help="Severities of ImageNet-C (224) or, for small images, CIFAR-10-C (32).")
+        int,
+        typer.Option(
+            "--made-for",
+            metavar="224|32",
+            help="Severities of ImageNet-C (224) or, for small images, CIFAR-10-C (32).",
+            rich_help_panel=options.IMAGE_PANEL,
+        ),
     ] = 224,
-    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the noise.")] = 0,
-    workers: Annotated[
-        int, typer.Option(min=0, max=MOST_PROCESSES, help="Number of worker processes; 0 runs in this process.")
+    seed: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=0, max=options.MOST_SEED, help="Seed of the noise.", rich_help_panel=options.IMAGE_PANEL
+        ),
     ] = 0,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first unusable image.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace copies that exist.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no summary.")] = False,
+    workers: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            max=options.MOST_PROCESSES,
+            help="Number of worker processes; 0 runs in this process.",
+            rich_help_panel=options.RUN_PANEL,
+        ),
+    ] = 0,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Stop at the first unusable image.", rich_help_panel=options.RUN_PANEL),
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace copies that exist.", rich_help_panel=options.OUTPUT_PANEL)
+    ] = False,
+    json: options.Json = False,
+    quiet: Annotated[
+        bool,
+        typer.Option("--quiet", "-q", help="No progress bar and no summary.", rich_help_panel=options.OUTPUT_PANEL),
+    ] = False,
 ) -> None:
     """Write corrupted copies of images as PNG, laid out as ImageNet-C: OUT/<kind>/<severity>/<path of the image>.
 

@@ -59,16 +59,23 @@ HINT_NOTE = "The labels of the bundled packs were checked when they were made: t
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("zeroshift-demo"),
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder for the report.")] = Path(
+        "zeroshift-demo"
+    ),
     packs: Annotated[
-        str | None, typer.Option(help="Packs, separated by commas.", show_default="all without views")
+        str | None, typer.Option(metavar="PACK,...|all", help="Bundled packs to use.", show_default="all without views")
     ] = None,
-    figures: Annotated[Path | None, typer.Option(help="Also write the figures here, as PNG and SVG.")] = None,
+    figures: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Also write the figures here, as PNG and SVG.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace figures that exist.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
-    open_report: Annotated[bool, typer.Option("--open/--no-open", help="Open the report in a browser.")] = False,
+    open_report: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
 ) -> None:
-    """Compare zero-shot, ADAPT and the anchored mixture on the bundled packs; write an HTML report."""
+    """Compare zero-shot, ADAPT and the anchored mixture on the bundled packs; write an HTML report.
+
+    For example: zeroshift demo --packs cifar10 --open
+    """
     loaded = {name: bundled_packs.load(name) for name in pack_names(packs)}
     report = out / REPORT
     check_page(report)

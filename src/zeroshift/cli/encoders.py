@@ -14,7 +14,10 @@ __all__ = ["encoders"]
 
 
 def encoders(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """List the families of encoders, how their models are named, and what each needs."""
+    """List the families of encoders, how their models are named, and what each needs.
+
+    For example: zeroshift encoders
+    """
     families = list_families()
     if json:
         print_json(

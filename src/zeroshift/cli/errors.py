@@ -13,8 +13,8 @@ from types import FrameType
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
 
+from zeroshift.cli._help import HelpGroup
 from zeroshift.cli._output_paths import release_claims
 from zeroshift.cli.console import print_error, print_warning
 
@@ -25,7 +25,7 @@ USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError, Overflo
 and about numbers too large for the machine."""
 
 
-class ErrorHandlingGroup(TyperGroup):
+class ErrorHandlingGroup(HelpGroup):
     """A group of commands whose errors and warnings are written for people. `ZEROSHIFT_DEBUG=1` shows tracebacks."""
 
     def invoke(self, ctx: Any) -> Any:

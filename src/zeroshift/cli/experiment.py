@@ -37,7 +37,6 @@ from zeroshift.report.page import check_page
 __all__ = ["Outputs", "choose_experiments", "count_processes", "experiment", "format_command"]
 
 DATA_PANEL = "Data sets on the disk"
-SHOWN_PANEL = "Output"
 
 ALL = "all"
 RUNS = "runs"
@@ -50,43 +49,45 @@ def experiment(
     names: Annotated[
         str | None,
         typer.Argument(
-            metavar="NAME,...|all",
+            metavar="EXPERIMENT,...|all|list",
             help="Experiments, or table-5, figure-4, ... of the paper; list shows them.",
-            show_default=False,
         ),
     ] = None,
     features: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FEATURES]...",
+            metavar="FEATURES",
             help="Labelled feature files, folders of them, or pack:NAME.",
             show_default="the bundled packs",
         ),
     ] = None,
     packs: Annotated[
-        str | None, typer.Option(metavar="NAME,...", help="Bundled packs; all means all except the pack with views.")
+        str | None,
+        typer.Option(
+            metavar="PACK,...|all",
+            help="Bundled packs; all are those without views.",
+            rich_help_panel=options.SOURCE_PANEL,
+        ),
     ] = None,
-    normalize: Annotated[bool, typer.Option("--normalize", help="Scale rows of files to unit length first.")] = False,
-    orders: Annotated[int, typer.Option(help="Random orders of the stream, or random draws of samples.")] = 3,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for records, features and report.html.")] = Path(
-        "zeroshift-experiments"
-    ),
-    jobs: Annotated[
-        int | None,
-        typer.Option(help="Processes; timed runs are run alone.", show_default="the cores, at most 4"),
-    ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Repeat runs that are already recorded.")] = False,
+    normalize: Annotated[
+        bool,
+        typer.Option(
+            "--normalize", help="Scale rows of files to unit length first.", rich_help_panel=options.SOURCE_PANEL
+        ),
+    ] = False,
     data: Annotated[
         Path | None,
         typer.Option(
-            metavar="ROOT",
+            metavar="FOLDER",
             help="Folder that contains the data sets: see `zeroshift data check`.",
             rich_help_panel=DATA_PANEL,
         ),
     ] = None,
     data_sets: Annotated[
         str | None,
-        typer.Option(metavar="ID,...", help="Data sets to use.", show_default="all found", rich_help_panel=DATA_PANEL),
+        typer.Option(
+            metavar="DATASET,...", help="Data sets to use.", show_default="all found", rich_help_panel=DATA_PANEL
+        ),
     ] = None,
     severities: Annotated[
         str | None,
@@ -99,6 +100,7 @@ def experiment(
         typer.Option(
             "--encoder",
             "-e",
+            metavar="ENCODER",
             help="See `zeroshift encoders`; repeat to compare several.",
             show_default="openai/clip-vit-base-patch16",
             rich_help_panel=DATA_PANEL,
@@ -107,8 +109,10 @@ def experiment(
     prompts: Annotated[
         str | None,
         typer.Option(
+            "--prompts",
+            "--prompt",
             metavar="MODE,...",
-            help="See `zeroshift prompts`; methods start from the first.",
+            help="Prompt modes: see `zeroshift prompts`; methods start from the first.",
             show_default="ensemble,vanilla,clip_template",
             rich_help_panel=DATA_PANEL,
         ),
@@ -116,6 +120,7 @@ def experiment(
     descriptions: Annotated[
         Path | None,
         typer.Option(
+            metavar="FILE",
             help="JSON file of sentences by class name, or a folder with the files of several data sets.",
             rich_help_panel=DATA_PANEL,
         ),
@@ -126,26 +131,71 @@ def experiment(
     workers: options.Workers = None,
     cache: options.Cache = None,
     no_cache: options.NoCache = False,
+    orders: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Random orders of the stream, or random draws of samples.",
+            rich_help_panel=options.RUN_PANEL,
+        ),
+    ] = 3,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Processes; timed runs are run alone.",
+            show_default="the cores, at most 4",
+            rich_help_panel=options.RUN_PANEL,
+        ),
+    ] = None,
+    again: Annotated[
+        bool,
+        typer.Option("--again", help="Repeat runs that are already recorded.", rich_help_panel=options.RUN_PANEL),
+    ] = False,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FOLDER",
+            help="Folder for records, features and report.html.",
+            rich_help_panel=options.OUTPUT_PANEL,
+        ),
+    ] = Path("zeroshift-experiments"),
     figures: Annotated[
-        Path | None, typer.Option(help="Folder for the figures, as SVG and PNG.", rich_help_panel=SHOWN_PANEL)
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Folder for the figures, as SVG and PNG.", rich_help_panel=options.OUTPUT_PANEL
+        ),
     ] = None,
     markdown: Annotated[
-        Path | None, typer.Option(help="File for the whole report.", rich_help_panel=SHOWN_PANEL)
+        Path | None,
+        typer.Option(metavar="FILE", help="File for the whole report.", rich_help_panel=options.OUTPUT_PANEL),
     ] = None,
-    latex: Annotated[Path | None, typer.Option(help="Folder, one file per table.", rich_help_panel=SHOWN_PANEL)] = None,
-    csv: Annotated[Path | None, typer.Option(help="Folder, one file per finding.", rich_help_panel=SHOWN_PANEL)] = None,
+    latex: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder, one file per table.", rich_help_panel=options.OUTPUT_PANEL),
+    ] = None,
+    csv: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder, one file per finding.", rich_help_panel=options.OUTPUT_PANEL),
+    ] = None,
     raw_csv: options.RawCsv = False,
     paper: Annotated[
-        bool, typer.Option("--paper", help="Also print the paper's tables.", rich_help_panel=SHOWN_PANEL)
+        bool, typer.Option("--paper", help="Also print the paper's tables.", rich_help_panel=options.OUTPUT_PANEL)
     ] = False,
     json: Annotated[
-        bool, typer.Option("--json", help="Print everything as JSON.", rich_help_panel=SHOWN_PANEL)
+        bool, typer.Option("--json", help="Print everything as JSON.", rich_help_panel=options.OUTPUT_PANEL)
     ] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="No progress and no tables.", rich_help_panel=SHOWN_PANEL)
+        bool, typer.Option("--quiet", "-q", help="No progress and no tables.", rich_help_panel=options.OUTPUT_PANEL)
     ] = False,
-    open_report: Annotated[bool, typer.Option("--open", help="Open the report.", rich_help_panel=SHOWN_PANEL)] = False,
-    list_them: Annotated[bool, typer.Option("--list", help="List the experiments and exit.")] = False,
+    open_report: Annotated[
+        bool, typer.Option("--open", help="Open the report.", rich_help_panel=options.OUTPUT_PANEL)
+    ] = False,
+    list_them: Annotated[
+        bool, typer.Option("--list", help="List the experiments and exit.", rich_help_panel=options.OUTPUT_PANEL)
+    ] = False,
 ) -> None:
     """Run experiments of the paper: each prints its table in the paper's layout; one HTML report contains them all.
 

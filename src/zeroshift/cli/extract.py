@@ -25,20 +25,37 @@ def extract(
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="A folder, a .csv or .parquet table, an .npy array, or a data set.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The .safetensors file to write.", show_default=False)],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="The .safetensors file to write.",
+            rich_help_panel=options.OUTPUT_PANEL,
+        ),
+    ],
     data: Annotated[
         Path | None,
         typer.Option(
+            metavar="FOLDER",
             help="Folder that contains the data sets, or that a table's paths start from.",
             rich_help_panel=options.SOURCE_PANEL,
         ),
     ] = None,
     split: Annotated[
-        str | None, typer.Option(help="Data set split.", show_default="test", rich_help_panel=options.SOURCE_PANEL)
+        str | None,
+        typer.Option(
+            metavar="train|val|test",
+            help="Part of a data set.",
+            show_default="test",
+            rich_help_panel=options.SOURCE_PANEL,
+        ),
     ] = None,
     labelled: options.Labelled = None,
     labels: Annotated[
-        Path | None, typer.Option(help="Labels of an .npy array (.npy).", rich_help_panel=options.SOURCE_PANEL)
+        Path | None,
+        typer.Option(metavar="FILE", help="Labels of an .npy array (.npy).", rich_help_panel=options.SOURCE_PANEL),
     ] = None,
     classes: options.ClassNames = None,
     prompts: options.PromptModes = None,
@@ -62,7 +79,12 @@ def extract(
     no_cache: options.NoCache = False,
     on_error: options.OnError = "skip",
     storage: Annotated[
-        str, typer.Option(help="float16 or float32, of the features in the file.", rich_help_panel=options.RUN_PANEL)
+        str,
+        typer.Option(
+            metavar="float16|float32",
+            help="Precision of the features in the file.",
+            rich_help_panel=options.OUTPUT_PANEL,
+        ),
     ] = "float16",
     force: options.Force = False,
     json: options.Json = False,
@@ -71,6 +93,7 @@ def extract(
     """Encode images and class names into one file that every other command takes.
 
     Encoded images are cached: an interrupted run resumes, and prompts or classes can be added later.
+
     For example: zeroshift extract photos/ --classes cat,dog --encoder composed --out features.safetensors
     """
     if out.suffix != ".safetensors":

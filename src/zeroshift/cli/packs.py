@@ -15,7 +15,10 @@ __all__ = ["packs"]
 
 
 def packs(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """List the bundled packs: real image features to try methods on, without a download."""
+    """List the bundled packs: real image features to try methods on, without a download.
+
+    For example: zeroshift packs
+    """
     listed = bundled_packs.list()
     if json:
         print_json([asdict(pack) for pack in listed])

@@ -25,7 +25,7 @@ __all__ = ["prompts"]
 
 
 def prompts(
-    mode: Annotated[str | None, typer.Argument(help="Show the sentences of this mode.")] = None,
+    mode: Annotated[str | None, typer.Argument(metavar="MODE", help="Show the sentences of this mode.")] = None,
     classes: options.ClassNames = None,
     template: options.Template = None,
     descriptions: options.Descriptions = None,

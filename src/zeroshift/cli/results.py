@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from zeroshift.cli._encoder_options import RawCsv
+from zeroshift.cli import _encoder_options as options
 from zeroshift.cli._inputs import split_names
 from zeroshift.cli._output_paths import check_output_files
 from zeroshift.cli.console import console, print_json, print_warning
@@ -118,16 +118,14 @@ SHOWN_PANEL = "Table"
 def results(
     folders: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="FOLDER...", help="Folders that compare or experiment wrote to, or copies of their runs."
-        ),
+        typer.Argument(metavar="FOLDER", help="Folders that compare or experiment wrote to, or copies of their runs."),
     ],
     where: Annotated[
         list[str] | None,
         typer.Option(
             "--where",
             "-w",
-            metavar="NAME=VALUE",
+            metavar="FIELD=VALUE",
             help="Keep only matching runs; also !=, and in quotes < > <= >=. May be repeated.",
             rich_help_panel=WHICH_PANEL,
         ),
@@ -135,26 +133,36 @@ def results(
     by: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME,...",
+            metavar="FIELD,...",
             help="One row per group of runs with equal values of these fields.",
             rich_help_panel=SHOWN_PANEL,
         ),
     ] = None,
     columns: Annotated[
-        str | None, typer.Option(metavar="NAME,...", help="Fields to show for each run.", rich_help_panel=SHOWN_PANEL)
+        str | None, typer.Option(metavar="FIELD,...", help="Fields to show for each run.", rich_help_panel=SHOWN_PANEL)
     ] = None,
     sort: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Sort by this column; -NAME sorts in descending order.", rich_help_panel=SHOWN_PANEL
+            metavar="FIELD", help="Sort by this column; -FIELD sorts in descending order.", rich_help_panel=SHOWN_PANEL
         ),
     ] = None,
-    csv: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
-    raw_csv: RawCsv = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
-    fields: Annotated[bool, typer.Option("--fields", help="List the fields of the records and exit.")] = False,
+    fields: Annotated[
+        bool, typer.Option("--fields", help="List the fields of the records and exit.", rich_help_panel=SHOWN_PANEL)
+    ] = False,
+    csv: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write the table as CSV.", rich_help_panel=options.OUTPUT_PANEL),
+    ] = None,
+    markdown: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write the table as Markdown.", rich_help_panel=options.OUTPUT_PANEL),
+    ] = None,
+    raw_csv: options.RawCsv = False,
+    force: options.Force = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the rows as JSON.", rich_help_panel=options.OUTPUT_PANEL)
+    ] = False,
 ) -> None:
     """Merge, filter and summarise the records of runs.
 

@@ -207,6 +207,7 @@ class AWT(EpisodicMethod):
     """
 
     name = "awt"
+    headline = "Optimal transport of views and descriptions"
     needs = ("prototypes", "views", "prompts")
     state_size = "K P d, the prompts"
     complexity = "O(K V P (d + I)) per image, for I Sinkhorn iterations"

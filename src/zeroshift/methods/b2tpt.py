@@ -107,6 +107,7 @@ class B2TPT(ImageMethod):
     """
 
     name = "b2tpt"
+    headline = "Searches for prompts without gradients"
     needs = ("prototypes", "text")
     takes = ("vision",)
     state_size = "2 m^2 of the search, m = 400 latent dimensions, and matrices for 8 words and 5 tokens"

@@ -52,6 +52,7 @@ class BCA(ViewMethod):
     """
 
     name = "bca"
+    headline = "Moves class embeddings and priors of labels"
     protocol = "online"
     scored = "before"
     state_size = "K d + K^2"

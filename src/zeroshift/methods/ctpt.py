@@ -65,6 +65,7 @@ class CTPT(EpisodicPromptTuning):
     """
 
     name = "ctpt"
+    headline = "TPT with a term that keeps it calibrated"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         dataset: {"dispersion_weight": 20.0}
         for dataset in ("imagenet_a", "imagenetv2", "imagenet_r", "imagenet_sketch")

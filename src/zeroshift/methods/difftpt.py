@@ -38,6 +38,7 @@ class DiffTPT(EpisodicPromptTuning):
     """
 
     name = "difftpt"
+    headline = "TPT on crops and generated variations"
     overconfident = True
 
     cosine_ratio: float = parameter(

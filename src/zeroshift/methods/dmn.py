@@ -182,6 +182,7 @@ class DMN(ViewMethod):
     """
 
     name = "dmn"
+    headline = "Class vectors from memories of sure samples"
     protocol = "online"
     state_size = "K (M + 1) (d + M + 1), in the precision of the prototypes"
     complexity = "O(K M (d + M)) per sample"

@@ -308,6 +308,7 @@ class DOTA(ViewMethod):
 
     name = "dota"
     linear = True
+    headline = "Gaussians from zero-shot soft labels"
     protocol = "online"
     scored = "before"
     state_size = "K d^2"

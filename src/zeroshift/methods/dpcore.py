@@ -123,6 +123,7 @@ class DPCore(ImageMethod):
     """
 
     name = "dpcore"
+    headline = "Tunes visual prompts, one per kind of shift"
     needs = ("prototypes", "vision", "source")
     state_size = "P (n + 2) w for P prompts of n tokens of width w; P grows with N if capacity is None"
     complexity = "2 passes per batch and E passes with gradients, E = 1 for a known batch and 50 for a new one"

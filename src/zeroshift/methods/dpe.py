@@ -210,6 +210,7 @@ class DPE(ViewMethod):
     """
 
     name = "dpe"
+    headline = "Moves text and visual prototypes together"
     protocol = "online"
     state_size = "K (M + 1) d, M = capacity"
     complexity = "O(K M d + C^2 d) per sample, C <= K classes seen"

@@ -184,6 +184,7 @@ class DynaPrompt(PromptTuned):
 
     name = "dynaprompt"
     linear = True
+    headline = "Tunes several prompts along the stream"
     protocol = "online"
     needs = ("prototypes", "views", "text")
     takes = ()

@@ -99,6 +99,7 @@ class Frolic(TransductiveLinearMethod):
     """
 
     name = "frolic"
+    headline = "Learns from prompts and set, removes class bias"
     overconfident = True
     # In float32, rounding over two thousand steps can change a round of the bias correction, and with it many labels.
     computes_in = "float64"

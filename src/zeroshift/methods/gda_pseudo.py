@@ -57,6 +57,7 @@ class GDAPseudo(TransductiveLinearMethod):
     """
 
     name = "gda_pseudo"
+    headline = "Gaussians by expectation maximisation"
     state_size = "K d"
     complexity = "O(T N K d + N d^2 + T d^3), T iterations"
     reconstructed = "the paper's unsupervised variant has no released code, and its settings are not known"

@@ -151,6 +151,7 @@ class MTA(EpisodicMethod):
     """
 
     name = "mta"
+    headline = "Classifies the densest point of the views"
     complexity = "O(V (K d + V d + V K) + I^2 V (V + d)) for V views, I = iterations"
 
     logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)

@@ -91,6 +91,7 @@ class OGA(Method):
     """
 
     name = "oga"
+    headline = "Gaussians from samples of low entropy"
     overconfident = True
     protocol = "online"
     state_size = "K M d + K d + 2 d^2, M = capacity"

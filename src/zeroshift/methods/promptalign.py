@@ -100,6 +100,7 @@ class PromptAlign(EpisodicImageMethod):
     """
 
     name = "promptalign"
+    headline = "Tunes prompts, aligns tokens with the source"
     needs = ("prototypes", "views", "images", "maple", "source")
     state_size = "2 K d + P + 2 L T w: two classifiers, the prompts, and the source's tokens"
     complexity = "V + 2 S n + 1 passes of an image and 2 S of K prompts, S n and S of them with gradients, n views kept"

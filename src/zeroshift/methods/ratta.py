@@ -206,6 +206,7 @@ class RATTA(EpisodicMethod):
     """
 
     name = "ratta"
+    headline = "Retrieves images that resemble the views"
     needs = ("prototypes", "views", "prompts", "unlabelled")
     example_parameters: ClassVar[Mapping[str, Any]] = {"prompts": "descriptions"}
     state_size = "(R + n) d, for R descriptions and n images of the database"

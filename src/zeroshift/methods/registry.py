@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,7 +50,10 @@ class MethodInfo:
     needs: tuple[str, ...]
     takes: tuple[str, ...]
     """What it accepts but does not require."""
+    headline: str
+    """What it does, in one line."""
     summary: str
+    """What it does, in a paragraph."""
     parameters: tuple[ParameterInfo, ...]
     scored: str
     """Whether a sample is predicted `"before"` or `"after"` the method learns from it."""
@@ -71,6 +75,7 @@ class MethodInfo:
             protocol=method.protocol,
             needs=method.needs,
             takes=(*method.takes, *(name for name, one in optional if one.kind == "array")),
+            headline=vars(method).get("headline") or re.split(r"(?<=\w)[.:;] ", summary)[0].rstrip("."),
             summary=summary,
             parameters=tuple(_describe(name, one) for name, one in declared if name != "prototypes"),
             scored=method.scored,

@@ -55,6 +55,7 @@ class StatA(GaussianMethod):
     """
 
     name = "stata"
+    headline = "TransCLIP anchored at statistics of the text"
     state_size = "2 K d"
     complexity = "O(N^2 d + N K d)"
 

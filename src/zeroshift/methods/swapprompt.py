@@ -160,6 +160,7 @@ class SwapPrompt(PromptTuned):
 
     name = "swapprompt"
     linear = True
+    headline = "Tunes a prompt with pairs of views"
     protocol = "transductive"
     needs = ("prototypes", "views", "text")
     takes: ClassVar[tuple[str, ...]] = ()

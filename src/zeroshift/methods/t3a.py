@@ -73,6 +73,7 @@ class T3A(Method):
     """
 
     name = "t3a"
+    headline = "Prototypes become means of sure samples"
     protocol = "online"
     state_size = "K M d; K d if all are kept (released: N d, which grows)"
     complexity = "O(K d + M d) per sample"

@@ -45,6 +45,7 @@ class TCA(Method):
     """
 
     name = "tca"
+    headline = "Stores class tokens of sure samples"
     protocol = "online"
     takes = ("tokens",)
     from_features = "its reservoir on features alone, without the token condensation that needs images"

@@ -67,6 +67,7 @@ class TDA(ViewMethod):
     """
 
     name = "tda"
+    headline = "Caches of samples vote for and against classes"
     protocol = "online"
     state_size = "K (M+ + M-) d + K^2 M-"
     complexity = "O(K (M+ + M-) d + K^2 M-) per sample"

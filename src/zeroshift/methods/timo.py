@@ -87,6 +87,7 @@ class TIMO(TIMOBase):
     """
 
     name = "timo"
+    headline = "Weights prompts by the labelled samples"
     overconfident = True
     needs = ("prototypes", "prompts", "support")
     complexity = "O(K d) per sample; the fit O((N + K P) d^2 + d^3) for N support samples and P prompts per class"
@@ -153,6 +154,7 @@ class TIMOS(TIMOBase):
     """
 
     name = "timo_s"
+    headline = "TIMO with all parameters searched"
     overconfident = True
     needs = ("prototypes", "prompts", "support", "validation")
     complexity = "O(K d) per sample; the fit O((N + K P) d^2 + d^3) for each number of prompts tried"

@@ -51,6 +51,7 @@ class TipAdapter(FewShotMethod):
     """
 
     name = "tip_adapter"
+    headline = "Labelled samples vote by similarity"
     state_size = "N d for N support samples"
     complexity = "O(N d + K d) per sample"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {

@@ -55,6 +55,7 @@ class TPS(EpisodicMethod):
     """
 
     name = "tps"
+    headline = "Shifts the prototypes for each image"
     overconfident = True
     complexity = "O(S (V + n) K d) per image, for S steps and V views, n of them kept"
 

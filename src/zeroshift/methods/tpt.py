@@ -35,3 +35,4 @@ class TPT(EpisodicPromptTuning):
     """
 
     name = "tpt"
+    headline = "Tunes the prompt for each image"

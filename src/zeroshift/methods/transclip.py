@@ -119,6 +119,7 @@ class TransCLIP(TransCLIPBase):
     """
 
     name = "transclip"
+    headline = "Gaussians and nearest neighbours, jointly"
 
     text_weight: float | None = parameter(
         Optional(Number(low=0)),
@@ -250,6 +251,7 @@ class HistoTransCLIP(TransCLIPBase):
     """
 
     name = "histo_transclip"
+    headline = "TransCLIP with the mean of several prompts"
     needs = ("prototypes", "prompts")
 
     prompts: Array = array_parameter("Unit-length embeddings of P prompts per class, (K, P, d).")

@@ -87,6 +87,7 @@ class ZERO(EpisodicMethod):
     """
 
     name = "zero"
+    headline = "The most confident views vote"
     overconfident = True
     complexity = "O(V K d) for V views"
 

@@ -27,6 +27,7 @@ class ZeroShot(Method):
     """
 
     name = "zero_shot"
+    headline = "Cosines with the prototypes; learns nothing"
     protocol = "online"
     state_size = "K d, the prototypes"
     complexity = "O(K d) per sample"

@@ -102,6 +102,7 @@ class ZLaP(ZLaPBase):
     """
 
     name = "zlap"
+    headline = "Propagates labels over a graph of the set"
     protocol = "transductive"
     state_size = "N (d + K)"
     complexity = "O(N^2 d + N k K)"
@@ -154,6 +155,7 @@ class ZLaPInductive(ZLaPBase):
     """
 
     name = "zlap_inductive"
+    headline = "Propagates labels over given images, once"
     protocol = "online"
     needs = ("prototypes", "unlabelled")
     state_size = "n (d + K), for n unlabelled samples"

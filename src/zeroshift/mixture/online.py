@@ -165,6 +165,7 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
     """
 
     name = "anchored_mixture_online"
+    headline = "Gaussian mixture anchored at the prototypes"
     protocol = "online"
     scored = "before"
     state_size = "K d + d^2"

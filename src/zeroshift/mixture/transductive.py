@@ -56,6 +56,7 @@ class TransductiveAnchoredMixture(AnchoredMixture):
     """
 
     name = "anchored_mixture_transductive"
+    headline = "Gaussian mixture anchored at the prototypes"
     protocol = "transductive"
     complexity = "O(R (N K d + K d^2 + d^3)), R = rounds"
 

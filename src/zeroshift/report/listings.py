@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from zeroshift.methods import MethodInfo
-from zeroshift.report.formatting import describe_needs, format_setting
+from zeroshift.report.formatting import describe_needs
 from zeroshift.report.tables import ReportCell, ReportColumn, ReportTable
 
 if TYPE_CHECKING:
@@ -23,26 +23,51 @@ __all__ = [
     "datasets_table",
     "encoders_table",
     "experiments_table",
+    "method_details_table",
     "methods_markdown",
     "methods_table",
     "packs_table",
-    "parameters_table",
     "prompts_table",
 ]
 
 
+PROTOCOLS = {
+    "online": "one sample after the other",
+    "transductive": "a whole set at once",
+    "episodic": "each image alone, from views of it",
+    "few-shot": "with labelled samples of each class",
+}
+"""How methods of each protocol get their samples."""
+
+
 def methods_table(methods: Sequence[MethodInfo]) -> ReportTable:
-    """One row per method, grouped by protocol."""
+    """One row per method, grouped by protocol: what it does."""
+    columns = (_name_column("name"), ReportColumn("what it does"))
+    ordered = _by_protocol(methods)
+    shown = dict.fromkeys(method.protocol for method in ordered)
+    return ReportTable.from_values(
+        columns,
+        ((method.name, method.headline) for method in ordered),
+        groups=[method.protocol for method in ordered],
+        notes=["; ".join(f"{protocol}: {PROTOCOLS[protocol]}" for protocol in shown) + "."],
+    )
+
+
+def method_details_table(methods: Sequence[MethodInfo]) -> ReportTable:
+    """One row per method, grouped by protocol: what it needs and costs."""
     columns = (
         _name_column("name"),
         ReportColumn("needs"),
         ReportColumn("state", drop_order=2),
         ReportColumn("cost", drop_order=1),
     )
-    protocols = list(dict.fromkeys(method.protocol for method in methods))
-    ordered = sorted(methods, key=lambda method: protocols.index(method.protocol))
+    ordered = _by_protocol(methods)
     rows = ((method.name, describe_needs(method), method.state_size, method.complexity) for method in ordered)
     return ReportTable.from_values(columns, rows, groups=[method.protocol for method in ordered])
+
+
+def _by_protocol(methods: Sequence[MethodInfo]) -> list[MethodInfo]:
+    return sorted(methods, key=lambda method: list(PROTOCOLS).index(method.protocol))
 
 
 def methods_markdown(methods: Sequence[MethodInfo]) -> str:
@@ -72,25 +97,6 @@ def methods_markdown(methods: Sequence[MethodInfo]) -> str:
 def _remarks(method: MethodInfo) -> str:
     remarks = ["scored before it learns"] if method.protocol == "online" and method.scored == "before" else []
     return ", ".join([*remarks, *(["reconstructed"] if method.reconstructed else [])])
-
-
-def parameters_table(method: MethodInfo) -> ReportTable:
-    columns = (
-        _name_column("parameter"),
-        ReportColumn("default", is_whole=True),
-        ReportColumn("allowed"),
-        ReportColumn("meaning"),
-    )
-    rows = (
-        (
-            parameter.name,
-            ReportCell("required", style="yellow") if parameter.required else format_setting(parameter.default),
-            parameter.allowed,
-            parameter.meaning,
-        )
-        for parameter in method.parameters
-    )
-    return ReportTable.from_values(columns, rows)
 
 
 def packs_table(packs: Sequence[PackInfo]) -> ReportTable:
@@ -127,36 +133,32 @@ def dataset_status_table(statuses: Sequence[DataSetStatus]) -> ReportTable:
 
 
 def experiments_table(experiments: Sequence[Experiment]) -> ReportTable:
-    columns = (_name_column("name"), ReportColumn("question"), ReportColumn("in the paper"))
-    rows = ((experiment.name, experiment.question, experiment.where or "-") for experiment in experiments)
+    columns = (_name_column("name"), ReportColumn("what it is about"), ReportColumn("in the paper"))
+    rows = ((experiment.name, experiment.title, experiment.where or "-") for experiment in experiments)
     return ReportTable.from_values(columns, rows)
 
 
 def encoders_table(families: Sequence[FamilyInfo]) -> ReportTable:
-    """One row per family, with an example and whether it can be used on this machine."""
-    columns = (_name_column("family"), ReportColumn("for example"), ReportColumn("here"))
-    rows = (
-        (
-            family.name,
-            f"{family.example} ({family.note})" if family.note else family.example,
-            ReportCell(f"no: {family.fix}", style="yellow") if family.missing else ReportCell("ready", style="green"),
-        )
-        for family in families
-    )
+    """An example of each family and whether it can be used on this machine; remarks and what to install below it."""
+    columns = (_name_column("family"), ReportColumn("here", is_whole=True), ReportColumn("for example"))
+    rows: list[tuple[Any, ...]] = []
+    for family in families:
+        state = ReportCell("missing", style="yellow") if family.missing else ReportCell("ready", style="green")
+        rows.append((family.name, state, family.example))
+        remarks = [*([family.note] if family.note else []), *([family.fix] if family.missing else [])]
+        rows += [("", "", ReportCell(remark, style="dim")) for remark in remarks]
     return ReportTable.from_values(columns, rows)
 
 
 def prompts_table(modes: Sequence[PromptMode]) -> ReportTable:
-    columns = (
-        _name_column("mode"),
-        ReportColumn("in the paper", is_whole=True),
-        ReportColumn("needs"),
-        ReportColumn("what it says"),
-    )
-    rows = (
-        (mode.name, mode.title, ", ".join(f"--{need}" for need in mode.needs) or "-", mode.summary) for mode in modes
-    )
-    return ReportTable.from_values(columns, rows)
+    columns = (_name_column("mode"), ReportColumn("what it says"))
+    return ReportTable.from_values(columns, ((mode.name, _describe_mode(mode)) for mode in modes))
+
+
+def _describe_mode(mode: PromptMode) -> str:
+    needs = f"; needs {' and '.join(f'--{need}' for need in mode.needs)}" if mode.needs else ""
+    has_other_title = mode.title.lower().replace(" ", "_") != mode.name
+    return f"{mode.summary}{needs}{f' (in the paper: {mode.title})' if has_other_title else ''}"
 
 
 def _name_column(title: str) -> ReportColumn:
