@@ -159,6 +159,18 @@ def test_npz_with_missing_parts_as_options(call, small, tmp_path):
     assert "Missing from the file" in call("adapt", "--help").stdout
 
 
+def test_class_names_as_a_list(call, small, tmp_path):
+    np.savez(tmp_path / "x.npz", features=small.features, prototypes=small.prototypes_for())
+    names = [f"class {k}" for k in range(small.n_classes)]
+    for option in ("--classes", "--class-names"):
+        done = call("adapt", tmp_path / "x.npz", option, ", ".join(names), "--out", tmp_path / "p.csv", "--force")
+        assert done.exit_code == 0, done.stderr
+        assert {row["prediction"] for row in read(tmp_path / "p.csv")} <= set(names)
+    few = call("adapt", tmp_path / "x.npz", "--classes", "cat,dog", "--out", tmp_path / "p.csv", "--force")
+    assert few.exit_code == 2
+    assert "2" in few.stderr
+
+
 def test_unnormalized_views_get_the_option_as_fix(call, small, tmp_path):
     views = 3 * small.features[:, None, :]
     np.savez(tmp_path / "x.npz", view_features=views, prototypes=small.prototypes_for())

@@ -11,7 +11,9 @@ from zeroshift import methods
 from zeroshift.cli.app import COMMANDS, load_command
 from zeroshift.cli.console import print_json
 from zeroshift.data import packs
-from zeroshift.report.formatting import describe_needs
+from zeroshift.encode.registry import list_families
+from zeroshift.methods.inputs import method_inputs
+from zeroshift.report.formatting import describe_needs, format_setting
 
 
 def test_version(call):
@@ -34,14 +36,33 @@ def test_names_and_numbers_are_never_cut_in_a_terminal_of_80_columns(call):
     for method in methods.list_methods():
         assert f" {method.name} " in shown
         one = call("methods", method.name, env={"COLUMNS": "80"}).stdout
-        assert all(f" {parameter.name} " in one for parameter in method.parameters)
+        assert all(f"  {parameter.name} = " in one for parameter in method.parameters)
         assert "…" not in one
     assert "…" not in listed + shown
 
 
-def test_methods_wrap_at_words_and_drop_columns_where_there_is_no_room(call):
+def test_methods_lead_with_where_to_start_and_take_a_line_each(call):
+    lines = call("methods", env={"COLUMNS": "80"}).stdout.splitlines()
+    assert lines[0] == "Start with"
+    assert [line.split()[0] for line in lines[1:3]] == [
+        "anchored_mixture_transductive", "anchored_mixture_online",
+    ]  # fmt: skip
+    assert "to reproduce the ADAPT paper" in lines[3]
+    for method in methods.list_methods():
+        assert len(method.headline) <= 47, method.name
+        assert any(re.fullmatch(rf" {method.name} +{re.escape(method.headline)} *", line) for line in lines)
+
+
+def test_a_method_without_a_headline_is_listed_with_its_first_sentence():
+    info = methods.get("tda+filter")
+    assert info.headline == "`tda` with answers that use the order of the samples"
+    for method in methods.list_methods():
+        assert vars(method.cls)["headline"], method.name
+
+
+def test_details_of_methods_wrap_at_words_and_drop_columns_where_there_is_no_room(call):
     for width, columns in [(80, ["needs", "state", "cost"]), (62, ["needs", "state"]), (50, ["needs"])]:
-        lines = call("methods", env={"COLUMNS": str(width)}).stdout.splitlines()
+        lines = call("methods", "--details", env={"COLUMNS": str(width)}).stdout.splitlines()
         assert lines[1].split() == ["name", *columns]
         assert max(map(len, lines)) <= width
         shown = set(" ".join(lines).split())
@@ -50,6 +71,42 @@ def test_methods_wrap_at_words_and_drop_columns_where_there_is_no_room(call):
             words += method.state_size.split() if "state" in columns else []
             words += method.complexity.split() if "cost" in columns else []
             assert shown.issuperset(words), method.name
+
+
+@pytest.mark.parametrize(
+    ("options", "keeps"),
+    [
+        (["--needs", "nothing"], lambda method: not method_inputs(method).required),
+        (["--needs", "views"], lambda method: "views" in method.needs),
+        (["--takes", "views"], lambda method: "views" in (*method.needs, *method.takes)),
+        (["--takes", "text", "--protocol", "episodic"],
+         lambda method: "text" in method.needs and method.protocol == "episodic"),
+    ],
+)  # fmt: skip
+def test_methods_by_their_inputs(call, options, keeps):
+    record = json.loads(call("methods", *options, "--json").stdout)
+    expected = [method.name for method in methods.list_methods() if keeps(method)]
+    assert [entry["name"] for entry in record] == expected
+    assert expected
+
+
+def test_filters_of_methods_are_checked(call):
+    near, far = call("methods", "--needs", "view"), call("methods", "--takes", "nonsense")
+    assert "--needs: no method takes 'view'. Did you mean 'views'? Fix: one of views, " in near.stderr
+    assert "--takes: no method takes 'nonsense'. Fix: one of views, " in far.stderr
+    assert "No method fits" in call("methods", "--needs", "nothing", "--protocol", "few-shot").stdout
+
+
+def test_ids_of_encoders_are_never_broken(call):
+    shown = call("encoders", env={"COLUMNS": "80"}).stdout
+    for family in list_families():
+        assert f" {family.example} " in shown
+        assert not family.missing or family.fix in shown
+
+
+def test_experiments_and_prompts_take_few_lines(call):
+    assert len(call("experiment", "list", env={"COLUMNS": "80"}).stdout.splitlines()) < 50
+    assert len(call("prompts", env={"COLUMNS": "80"}).stdout.splitlines()) < 25
 
 
 def test_names_stay_whole_in_a_narrow_terminal(call):
@@ -82,11 +139,12 @@ def test_methods_of_one_protocol(call):
 
 
 def test_one_method_with_its_parameters(call):
-    done = call("methods", "adapt_released_online", env={"COLUMNS": "160"})
+    done = call("methods", "adapt_released_online", env={"COLUMNS": "80"})
+    shown = " ".join(done.stdout.split())
     for parameter in methods.get("adapt_released_online").parameters:
-        assert parameter.name in done.stdout
-        assert parameter.allowed in done.stdout
-    assert "required" in done.stdout
+        value = "required" if parameter.required else format_setting(parameter.default)
+        assert f"{parameter.name} = {value} {parameter.meaning} [{parameter.allowed}]" in shown
+    assert "required" in shown
     assert json.loads(call("methods", "zero_shot", "--json").stdout)["name"] == "zero_shot"
 
 
@@ -96,8 +154,9 @@ def test_a_misspelt_name_gets_a_suggestion(call):
     assert "Did you mean 'zero_shot'?" in done.stderr
 
 
-def test_name_and_protocol_cannot_be_combined(call):
-    assert call("methods", "zero_shot", "--protocol", "online").exit_code == 2
+@pytest.mark.parametrize("options", [["--protocol", "online"], ["--needs", "views"], ["--details"], ["--markdown"]])
+def test_a_name_and_options_of_the_list_cannot_be_combined(call, options):
+    assert call("methods", "zero_shot", *options).exit_code == 2
 
 
 @pytest.mark.parametrize("command", [["packs", "--json"]])

@@ -22,10 +22,9 @@ def test_the_modes_are_listed_with_what_they_need(call, columns):
     shown = call("prompts", env={"COLUMNS": columns}).stdout
     for mode in MODES.values():
         assert f" {mode.name} " in shown
-    if columns == "160":
-        row = next(line for line in shown.splitlines() if line.startswith(" descriptions "))
-        assert "--template, --descriptions" in row
-        assert " GPT " in row
+    text = " ".join(shown.split())
+    assert "main results; needs --template and --descriptions (in the paper: GPT) descriptions_ensemble " in text
+    assert "7 templates, averaged; needs --descriptions (in the paper: GPT & Ensemble) " in text
 
 
 def test_the_modes_as_json(call):

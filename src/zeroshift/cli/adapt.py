@@ -57,7 +57,7 @@ def adapt(
             "--method",
             "-m",
             metavar="METHOD",
-            help="See `zeroshift methods`. With --state-in, the method of the state.",
+            help="Name of a method: see `zeroshift methods`. With --state-in, the method of the state.",
             show_default="anchored_mixture_transductive, or anchored_mixture_online with --save-state",
             rich_help_panel=METHOD_PANEL,
         ),

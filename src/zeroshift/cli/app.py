@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from importlib import import_module
 from itertools import pairwise
@@ -12,6 +14,7 @@ from typer.core import TyperCommand
 
 from zeroshift._version import __version__
 from zeroshift.cli._help import HelpCommand
+from zeroshift.cli.completion import VARIABLE, answer
 from zeroshift.cli.errors import ErrorHandlingGroup
 
 __all__ = ["app", "main"]
@@ -106,4 +109,8 @@ def _common(
 
 
 def main() -> None:
-    app(prog_name="zeroshift")
+    """Run a command or, if the completion script of a shell asks, answer it."""
+    if shell := os.environ.get(VARIABLE):
+        answer(shell, sys.argv[1:])
+    else:
+        app(prog_name="zeroshift")

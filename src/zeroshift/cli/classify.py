@@ -77,7 +77,7 @@ def classify(
             "--method",
             "-m",
             metavar="METHOD",
-            help="See `zeroshift methods`.",
+            help="Name of a method: see `zeroshift methods`.",
             show_default="anchored_mixture_transductive; the online mixture with --stream",
             rich_help_panel=METHOD_PANEL,
         ),

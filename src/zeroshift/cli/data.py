@@ -107,7 +107,7 @@ def corrupt(
             "--out",
             "-o",
             metavar="FOLDER",
-            help="Folder to write <kind>/<severity>/... to.",
+            help="Folder to write KIND/SEVERITY/... to.",
             rich_help_panel=options.OUTPUT_PANEL,
         ),
     ],
@@ -159,7 +159,7 @@ def corrupt(
         typer.Option("--quiet", "-q", help="No progress bar and no summary.", rich_help_panel=options.OUTPUT_PANEL),
     ] = False,
 ) -> None:
-    """Write corrupted copies of images as PNG, laid out as ImageNet-C: OUT/<kind>/<severity>/<path of the image>.
+    """Write corrupted copies of images as PNG, laid out as ImageNet-C: KIND/SEVERITY/ and the path of the image.
 
     Severities are made for images of 224 x 224 pixels, or with --made-for 32 for images of 32 x 32, and are not scaled
     to other sizes. Frost is drawn, not photographed. Copies that exist are kept, so an interrupted command resumes when

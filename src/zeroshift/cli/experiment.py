@@ -101,7 +101,7 @@ def experiment(
             "--encoder",
             "-e",
             metavar="ENCODER",
-            help="See `zeroshift encoders`; repeat to compare several.",
+            help="Name of an encoder: see `zeroshift encoders`; repeat to compare several.",
             show_default="openai/clip-vit-base-patch16",
             rich_help_panel=DATA_PANEL,
         ),
