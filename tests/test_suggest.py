@@ -3,6 +3,7 @@
 import pytest
 
 from zeroshift import methods
+from zeroshift.cli.app import COMMANDS, load_command
 from zeroshift.data import packs
 from zeroshift.encode.prompts import MODES
 from zeroshift.experiments import list_experiments
@@ -13,6 +14,7 @@ EXPERIMENTS = [experiment.name for experiment in list_experiments()]
 PACKS = [info.name for info in packs.list()]
 PARAMETERS = [parameter.name for parameter in methods.get("adapt_online").parameters]
 PRESETS = list(methods.get("tca").presets)
+OPTIONS = [name for one in load_command("adapt").params for name in one.opts if name.startswith("--")]
 
 
 @pytest.mark.parametrize(
@@ -49,13 +51,19 @@ PRESETS = list(methods.get("tca").presets)
         ("custm", MODES, "custom"),
         ("eurosatt", PRESETS, "eurosat"),
         ("dtt", PRESETS, "dtd"),
+        ("clasify", COMMANDS, "classify"),
+        ("classfiy", COMMANDS, "classify"),
+        ("method", COMMANDS, "methods"),
+        ("--mehtod", OPTIONS, "--method"),
+        ("--logit_scale", OPTIONS, "--logit-scale"),
+        ("--state", OPTIONS, "--state-in"),
     ],
 )
 def test_a_slip_is_answered_with_the_name_that_was_meant(given, known, meant):
     assert did_you_mean(given, known) == f"Did you mean {meant!r}? "
 
 
-@pytest.mark.parametrize("known", [METHODS, EXPERIMENTS, PACKS, PARAMETERS, list(MODES), PRESETS])
+@pytest.mark.parametrize("known", [METHODS, EXPERIMENTS, PACKS, PARAMETERS, list(MODES), PRESETS, COMMANDS, OPTIONS])
 @pytest.mark.parametrize(
     "given",
     ["nonsense", "foo", "x", "a", "t", "", " ", "resnet", "hello", "banana", "svm", "knn", "README", "xyz", "lr"],
@@ -67,7 +75,9 @@ def test_another_word_is_answered_with_nothing(given, known):
 @pytest.mark.parametrize(
     ("given", "known"),
     [("learning_rate", PARAMETERS), ("temperature", PARAMETERS), ("epochs", PARAMETERS), ("imagenet", PACKS),
-     ("accuracy", EXPERIMENTS), ("table", EXPERIMENTS), ("dog", ["cat", "horse"]), (3, METHODS), (None, METHODS)],
+     ("accuracy", EXPERIMENTS), ("validation", EXPERIMENTS), ("religion", PARAMETERS), ("tune", PARAMETERS),
+     ("parts", COMMANDS), ("reach", COMMANDS), ("finish", PACKS), ("scale", METHODS), ("x" * 1000, ["x" * 1001]),
+     ("table", EXPERIMENTS), ("dog", ["cat", "horse"]), (3, METHODS), (None, METHODS)],
 )  # fmt: skip
 def test_a_name_from_elsewhere_is_answered_with_nothing(given, known):
     assert did_you_mean(given, known) == ""
