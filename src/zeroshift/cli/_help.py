@@ -86,8 +86,9 @@ def _describe_usage_error(error: Any, ctx: Any, command: Any, given: Sequence[st
         return f"{ctx.command_path} has no option {error.option_name}. {guess}{fix}"
     own_names: Sequence[str] = getattr(getattr(error, "param", None), "opts", [])
     value = next((text for name, text in pairwise(given) if name in own_names), None)
-    got = "" if value is None else f"; got {value!r}"
-    return f"{error.format_message().rstrip('.')}{got}. {fix}"
+    message = error.format_message().rstrip(".")
+    got = "" if value is None or repr(value) in message else f"; got {value!r}"
+    return f"{message}{got}. {fix}"
 
 
 def documented_parameters(command: Any) -> list[Any]:
