@@ -27,7 +27,7 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
     ''
     """
     wanted = _normalise(given) if isinstance(given, str) else ""
-    if not 1 < len(wanted) <= LONGEST:
+    if not 0 < len(wanted) <= LONGEST:
         return ""
     by_spelling = {_normalise(name): name for name in known}
     edits = {one: _count_edits(wanted, one) for one in by_spelling}

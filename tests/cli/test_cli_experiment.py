@@ -132,7 +132,7 @@ def test_the_list_wraps_at_words(call, width):
     assert max(len(line.rstrip()) for line in shown.splitlines()) <= width
     whole = set(shown.replace("(", " ").replace(")", " ").split())
     for one in list_experiments():
-        assert {one.name, *one.question.split()} <= whole
+        assert {one.name, *one.title.split()} <= whole
 
 
 def test_a_damaged_record_is_named_and_its_run_repeated(experiment, small_file, tmp_path):
