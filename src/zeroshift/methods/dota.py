@@ -307,8 +307,8 @@ class DOTA(ViewMethod):
     """
 
     name = "dota"
-    linear = True
     headline = "Gaussians from zero-shot soft labels"
+    linear = True
     protocol = "online"
     scored = "before"
     state_size = "K d^2"

@@ -183,8 +183,8 @@ class DynaPrompt(PromptTuned):
     """
 
     name = "dynaprompt"
-    linear = True
     headline = "Tunes several prompts along the stream"
+    linear = True
     protocol = "online"
     needs = ("prototypes", "views", "text")
     takes = ()

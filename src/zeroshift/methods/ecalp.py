@@ -371,8 +371,8 @@ class ECALP(Method):
     """
 
     name = "ecalp"
-    not_frozen = "it looks up the nearest of all samples before"
     headline = "Propagates labels over a graph that grows"
+    not_frozen = "it looks up the nearest of all samples before"
     protocol = "online"
     state_size = "N (d + k), which grows with the stream"
     complexity = "O(N d + N k K) per sample"

@@ -40,8 +40,8 @@ class GDACLIP(FewShotMethod):
     """
 
     name = "gda_clip"
-    linear = True
     headline = "Gaussians from labelled samples"
+    linear = True
     overconfident = True
     state_size = "K d + d^2"
     complexity = "O(K d) per sample; the fit O(N d^2 + d^3) for N support samples"

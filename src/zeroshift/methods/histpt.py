@@ -193,8 +193,8 @@ class HisTPT(PromptTuned):
     """
 
     name = "histpt"
-    not_frozen = "it weights its banks by the entropy that each has for a sample"
     headline = "Tunes a prompt, with banks of earlier ones"
+    not_frozen = "it weights its banks by the entropy that each has for a sample"
     protocol = "online"
     needs = ("prototypes", "views", "text")
     takes: ClassVar[tuple[str, ...]] = ()

@@ -159,8 +159,8 @@ class SwapPrompt(PromptTuned):
     """
 
     name = "swapprompt"
-    linear = True
     headline = "Tunes a prompt with pairs of views"
+    linear = True
     protocol = "transductive"
     needs = ("prototypes", "views", "text")
     takes: ClassVar[tuple[str, ...]] = ()
