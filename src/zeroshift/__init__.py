@@ -51,7 +51,9 @@ _MODULES = {
 }
 """Where each name is imported from."""
 
-_PACKAGES = ("adapt", "data", "encode", "evaluate", "experiments", "features", "methods", "mixture", "testing")
+_PACKAGES = (
+    "adapt", "data", "encode", "evaluate", "experiments", "features", "methods", "mixture", "reject", "testing",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

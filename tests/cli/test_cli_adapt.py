@@ -33,12 +33,15 @@ def test_csv_is_what_the_library_predicts(call, small, small_file, tmp_path):
         "zero_shot",
         "zero_shot_probability",
         "reject",
+        "rejected",
+        "best_class",
+        "best_probability",
         "label",
     ]
-    assert [row["prediction"] for row in rows] == [small.class_names[k] for k in expected.argmax(axis=1)]
+    assert [row["best_class"] for row in rows] == [small.class_names[k] for k in expected.argmax(axis=1)]
     assert [row["zero_shot"] for row in rows] == [small.class_names[k] for k in zero_shot.argmax(axis=1)]
     assert [row["label"] for row in rows] == [small.class_names[k] for k in small.labels]
-    np.testing.assert_allclose([float(row["probability"]) for row in rows], expected.max(axis=1), rtol=1e-5)
+    np.testing.assert_allclose([float(row["best_probability"]) for row in rows], expected.max(axis=1), rtol=1e-5)
 
 
 FEATURES_ALONE = [
@@ -70,7 +73,7 @@ def test_every_method_writes_its_probabilities(call, small, small_file, tmp_path
     expected = method.adapt(small.features)
     with np.load(out) as archive:
         np.testing.assert_allclose(archive["probabilities"], expected, rtol=1e-12, atol=1e-15)
-        np.testing.assert_array_equal(archive["predictions"], expected.argmax(axis=1))
+        np.testing.assert_array_equal(archive["best_classes"], expected.argmax(axis=1))
 
 
 def test_parquet_has_the_same_content_as_csv(call, small_file, tmp_path):
@@ -80,14 +83,15 @@ def test_parquet_has_the_same_content_as_csv(call, small_file, tmp_path):
     table = parquet.read_table(tmp_path / "p.parquet").to_pylist()
     for row, other in zip(table, read(tmp_path / "p.csv"), strict=True):
         assert row["prediction"] == other["prediction"]
-        assert row["probability"] == pytest.approx(float(other["probability"]), rel=1e-5)
+        assert (row["probability"] is None) == (other["probability"] == "") == row["rejected"]
+        assert row["best_probability"] == pytest.approx(float(other["best_probability"]), rel=1e-5)
 
 
 def test_prompt_chooses_the_prototypes(call, small, small_file, tmp_path):
     call("adapt", small_file, "--prompt", "vanilla", "--out", tmp_path / "p.npz")
     adapter = TransductiveAnchoredMixture(small.prototypes_for("vanilla"), logit_scale=small.logit_scale)
     with np.load(tmp_path / "p.npz") as archive:
-        np.testing.assert_array_equal(archive["predictions"], adapter.adapt(small.features).argmax(axis=1))
+        np.testing.assert_array_equal(archive["best_classes"], adapter.adapt(small.features).argmax(axis=1))
 
 
 def test_json_is_complete_and_the_only_output(call, small, small_file, tmp_path):
@@ -106,11 +110,13 @@ def test_json_is_complete_and_the_only_output(call, small, small_file, tmp_path)
     assert record["accuracy"] == pytest.approx(np.mean(expected == small.labels))
     assert record["zero_shot_accuracy"] == pytest.approx(small.zero_shot_accuracy())
     assert record["gain"] == pytest.approx(100 * (record["accuracy"] - record["zero_shot_accuracy"]))
-    assert record["changed"] == sum(row["prediction"] != row["zero_shot"] for row in read(out)) > 0
+    assert record["changed"] == sum(row["best_class"] != row["zero_shot"] for row in read(out)) > 0
     assert record["out"] == str(out)
     assert record["saved_state"] is None
     assert record["seconds"] > 0
-    assert record["counts"] == {name: list(expected).count(k) for k, name in enumerate(small.class_names)}
+    predicted = [row["prediction"] for row in read(out)]
+    assert record["counts"] == {name: predicted.count(name) for name in small.class_names}
+    assert record["rejected"] == predicted.count("none of these") == 120 - sum(record["counts"].values())
 
 
 def test_the_table_shows_accuracy_gain_and_output(call, small_file, tmp_path):
@@ -144,7 +150,7 @@ def test_npy_with_all_missing_parts_as_options(call, small, tmp_path):
     assert not (tmp_path / "p.csv").exists()
     assert call("adapt", tmp_path / "x.npy", *options, "--normalize").exit_code == 0
     expected = library_answer(small).argmax(axis=1)
-    assert [row["prediction"] for row in read(tmp_path / "p.csv")] == [small.class_names[k] for k in expected]
+    assert [row["best_class"] for row in read(tmp_path / "p.csv")] == [small.class_names[k] for k in expected]
 
 
 def test_npz_with_missing_parts_as_options(call, small, tmp_path):
@@ -155,7 +161,7 @@ def test_npz_with_missing_parts_as_options(call, small, tmp_path):
     done = call("adapt", tmp_path / "x.npz", *options, "--out", tmp_path / "p.csv")
     assert done.exit_code == 0, done.stderr
     expected = library_answer(small).argmax(axis=1)
-    assert [row["prediction"] for row in read(tmp_path / "p.csv")] == [small.class_names[k] for k in expected]
+    assert [row["best_class"] for row in read(tmp_path / "p.csv")] == [small.class_names[k] for k in expected]
     assert "Missing from the file" in call("adapt", "--help").stdout
 
 

@@ -13,8 +13,12 @@ pytest.importorskip("transformers")
 from pet_images import CLASSES, PER_CLASS, encoded, prototypes, record, write_pets
 from zeroshift import OnlineADAPT, OnlineAnchoredMixture, TransductiveADAPT, TransductiveAnchoredMixture, ZeroShot
 from zeroshift.encode.prompts import MODES
+from zeroshift.reject import RejectRule, class_distances
 
-COLUMNS = ["file", "prediction", "probability", "zero_shot", "zero_shot_probability", "reject"]
+COLUMNS = [
+    "file", "prediction", "probability", "zero_shot", "zero_shot_probability", "reject", "rejected", "best_class",
+    "best_probability",
+]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -73,9 +77,9 @@ def test_labels_and_probabilities_are_those_of_the_python_interface(
         assert [row[column] for row in rows] == [CLASSES[k] for k in probabilities.argmax(axis=1)]
         written = [float(row[number]) for row in rows]
         np.testing.assert_allclose(written, probabilities.max(axis=1), atol=1e-4)
-    np.testing.assert_allclose(
-        [float(row["reject"]) for row in rows], 1 - (features.astype(np.float32) @ texts.T).max(axis=1), rtol=1e-5
-    )
+    distances = class_distances(features, texts)
+    scores = RejectRule.fit(distances).scores(distances)
+    np.testing.assert_allclose([float(row["reject"]) for row in rows], scores, rtol=1e-4)
 
 
 def test_transductive_is_the_default_and_parameters_can_be_set(classify, photos):

@@ -105,7 +105,8 @@ def test_a_video(classify, clip, tmp_path):
     summary = record(classify(clip, *NAMES, "--json"))
     rows = table(tmp_path / "predictions.csv")
     assert list(rows[0]) == [
-        "file", "time", "prediction", "probability", "zero_shot", "zero_shot_probability", "reject",
+        "file", "time", "prediction", "probability", "zero_shot", "zero_shot_probability", "reject", "rejected",
+        "best_class", "best_probability",
     ]  # fmt: skip
     assert [row["time"] for row in rows] == [f"{0.5 * i:.3f}" for i in range(12)]
     assert [row["file"] for row in rows[:3]] == ["clip.mkv#t=0", "clip.mkv#t=0.5", "clip.mkv#t=1"]

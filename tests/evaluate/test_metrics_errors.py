@@ -17,7 +17,6 @@ from zeroshift.evaluate.metrics import (
     uncertainty,
     worst_share,
 )
-from zeroshift.evaluate.metrics.reject import reject_scores
 
 P = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4], [0.5, 0.4, 0.1]])
 LABELS = np.array([0, 1, 0, 1])
@@ -162,10 +161,6 @@ WRONG = {
     "top beyond floats": (
         lambda: Accuracy(10**400),
         r"top must be an integer of at least 1; got 1000.*\.\.\.\. Fix: top=1",
-    ),
-    "no feature set": (
-        lambda: reject_scores(P),
-        "features must be a FeatureSet; got ndarray. Fix: zeroshift.FeatureSet",
     ),
     "counted unchecked": (lambda: Accuracy().add(P), "predictions must be Predictions; got ndarray. Fix: update"),
 }

@@ -1,13 +1,15 @@
 """Unknown classes: samples without a prototype are in the stream, and dissimilar ones are detected."""
 
+import re
+
 import numpy as np
 import pytest
 
 from experiments.fake_results import chapter_with, nothing
 from experiments.reading import found, remarks
-from zeroshift import FeatureSet, OnlineAnchoredMixture, TransductiveAnchoredMixture, normalize
+from zeroshift import FeatureSet, normalize
 from zeroshift.experiments import Suite
-from zeroshift.experiments.open_set import BATCH_ROWS, COMPARED, EXPERIMENT, SCORES, mixture_scores, unknown_classes
+from zeroshift.experiments.open_set import COMPARED, EXPERIMENT, SCORES, unknown_classes
 
 CLASSES = 6
 
@@ -27,8 +29,8 @@ def test_dissimilar_unknown_samples_are_detected_by_every_score():
     assert outcome_text["scored"] == 25 * CLASSES
     assert outcome_text["scores"]["cosine"] == {"auroc": 1.0, "fpr95": 0.0}
     assert outcome_text["scores"]["zero_shot"]["auroc"] > 0.99
-    for name in ("mixture_online", "mixture_transductive"):
-        assert outcome_text["scores"][name]["auroc"] > 0.99
+    assert outcome_text["rejected"]["unknown"] > 0.9
+    assert outcome_text["rejected"]["known"] < 0.02
     assert outcome_text["known_accuracy"] == outcome_text["zero_shot_accuracy"] == 1.0
     assert "accuracy" not in outcome_text
 
@@ -47,17 +49,6 @@ def test_unknown_samples_similar_to_known_classes_are_not_detected():
     """Features without any class in them: no score can be better than chance."""
     outcome_text = unknown_classes(clusters(noise=50.0), prompt="default", seed=0)
     assert 0.3 < outcome_text["scores"]["cosine"]["auroc"] < 0.7
-
-
-def test_the_online_mixture_is_queried_before_it_learns_and_the_other_after():
-    features = np.asarray(clusters(noise=0.8).features)
-    online, requested = (OnlineAnchoredMixture(np.eye(8)[:4], logit_scale=10.0) for _ in range(2))
-    results, scores = mixture_scores(online, features)
-    np.testing.assert_array_equal(scores[:BATCH_ROWS], requested.reject_scores(features[:BATCH_ROWS]))
-    np.testing.assert_allclose(results, requested.adapt(features), atol=1e-12)
-    assert np.abs(scores - requested.reject_scores(features)).max() > 0.01
-    at_once = TransductiveAnchoredMixture(np.eye(8)[:4], logit_scale=10.0)
-    np.testing.assert_array_equal(mixture_scores(at_once, features)[1], at_once.reject_scores(features))
 
 
 def test_draws_differ_by_seed_and_repeat():
@@ -108,7 +99,13 @@ def test_on_real_features_the_cosine_beats_the_softmax(investigated, small_suite
         for member, first in zip(small_suite.members, range(0, len(bars), len(SCORES)), strict=True):
             new, old = (bars[first + place].value for place in places)
             assert f"{member.title} ({new - old:+.1f} points)" in message
-    assert photographs["the mixture's reject score (online)"][0].value > zero_shot[0].value
+    (message,) = [text for text in remarks(chapter) if text.startswith("Beyond the default cut")]
+    for member in small_suite.members:
+        unknown, known = map(
+            float, re.search(rf"{re.escape(member.title)} \(([\d.]+)% and ([\d.]+)%\)", message).groups()
+        )
+        assert known < 10
+        assert 0 <= unknown <= 100
 
 
 @pytest.mark.parametrize(
@@ -121,7 +118,7 @@ def test_on_real_features_the_cosine_beats_the_softmax(investigated, small_suite
 def test_areas_within_a_standard_error_are_too_close_to_say(after, kind, words):
     areas = {**dict.fromkeys(SCORES, 0.8), "zero_shot": 0.7, "adapt_online": after}
     scores = {name: {"auroc": area, "fpr95": 0.5} for name, area in areas.items()}
-    record = {"unknown": 50, "scored": 150, "scores": scores}
+    record = {"unknown": 50, "scored": 150, "scores": scores, "rejected": {"unknown": 0.5, "known": 0.02}}
     chapter = chapter_with(EXPERIMENT, Suite.of({"mine": clusters()}), lambda job: record)
     assert any(words in text for text in remarks(chapter, kind))
 

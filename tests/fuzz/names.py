@@ -25,6 +25,7 @@ from fuzz.harness import fuzzed
 from fuzz.oracles import assert_our_error
 from zeroshift import FeatureSet, OnlineADAPT, ZeroShot
 from zeroshift.evaluate import Comparison, compare
+from zeroshift.reject import Rejects, class_distances
 from zeroshift.report.contact_sheet import contact_sheet
 from zeroshift.report.demo_report import render_report
 from zeroshift.report.predictions import write_predictions
@@ -182,6 +183,11 @@ def feature_files_keep_names(class_names: list[str], sample_name: str, mode: str
         assert getattr(again, name) == getattr(made, name), f"{name} changed: {getattr(again, name)!r}"
 
 
+def _rejects(comparison: Comparison) -> Rejects:
+    features = comparison.features
+    return Rejects.of(class_distances(features.features, features.prototypes_for()), above=0.1)
+
+
 @fuzzed(
     "names", 40, class_names=st.lists(names, min_size=1, max_size=3, unique=True), sample_name=names, set_name=names
 )
@@ -192,7 +198,7 @@ def prediction_files_hold_no_formulas(class_names: list[str], sample_name: str, 
     comparison = _compared(made, set_name)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "predictions.csv"
-        write_predictions(path, comparison, np.linspace(0, 1, 12))
+        write_predictions(path, comparison, _rejects(comparison), top_k=2, per_class=True)
         assert_clean_csv(path, rows=12)
 
 
@@ -246,9 +252,7 @@ def _sheet(comparison: Comparison, title: str) -> str:
     from PIL import Image
 
     pictures = [Image.new("RGB", (8, 8)) for _ in range(12)]
-    return contact_sheet(
-        comparison, np.linspace(0, 1, 12), lambda i: pictures[i], title=title, command=title, per_section=4
-    )
+    return contact_sheet(comparison, _rejects(comparison), lambda i: pictures[i], title=title, command=title)
 
 
 @fuzzed(

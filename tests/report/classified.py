@@ -4,6 +4,7 @@ import numpy as np
 
 from zeroshift import FeatureSet
 from zeroshift.evaluate import Comparison, Result, StreamRun
+from zeroshift.reject import RejectRule, Rejects
 
 CLASSES = ("cat", "dog", "horse")
 FILES = ("a.jpg", "b.jpg", "c.jpg", "d.jpg", "e.jpg", "f.jpg")
@@ -24,7 +25,18 @@ AFTER = [
     [0.00, 0.99, 0.01],
 ]
 REJECT = np.array([0.3, 0.9, 0.1, 0.2, 0.7, 0.5])
+"""Of b.jpg and e.jpg above 0.5."""
 LABELS = [1, 0, 1, 0, 0, 2]
+
+
+def rejects(scores=REJECT, above=0.5):
+    """What `Rejects.of` would have found for other distances; with `above=1`, nothing is rejected."""
+    scores = np.asarray(scores, float)
+    return Rejects(RejectRule(0.2, 0.6, len(scores)), above, scores, scores > above)
+
+
+NONE = rejects(above=1.0)
+"""Nothing is rejected."""
 
 
 def result(method, probabilities, labels):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import hashlib
 import io
 import re
 
@@ -12,6 +14,7 @@ from PIL import Image
 from rich.console import Console
 
 from fuzz.names import PIECES, assert_clean_csv, assert_clean_page, assert_no_control
+from report.classified import rejects
 from zeroshift import FeatureSet, OnlineADAPT, ZeroShot
 from zeroshift.evaluate import compare
 from zeroshift.report.contact_sheet import contact_sheet
@@ -70,11 +73,11 @@ def test_a_cell_that_a_spreadsheet_would_compute_gets_an_apostrophe(given, writt
 @pytest.mark.parametrize("piece", PIECES)
 def test_predictions(piece, tmp_path):
     comparison = compared(piece)
-    write_predictions(tmp_path / "p.csv", comparison, np.linspace(-1, 1, 12))
+    write_predictions(tmp_path / "p.csv", comparison, rejects(np.linspace(0, 1, 12)), per_class=True)
     assert_clean_csv(tmp_path / "p.csv", rows=12)
     rows = list(csv.DictReader(io.StringIO((tmp_path / "p.csv").read_text(encoding="utf-8"), newline="")))
-    assert [float(row["reject"]) for row in rows] == pytest.approx(np.linspace(-1, 1, 12).tolist(), abs=1e-5)
-    write_predictions(tmp_path / "raw.csv", comparison, np.linspace(-1, 1, 12), raw_csv=True)
+    assert [float(row["reject"]) for row in rows] == pytest.approx(np.linspace(0, 1, 12).tolist(), abs=1e-5)
+    write_predictions(tmp_path / "raw.csv", comparison, rejects(np.linspace(0, 1, 12)), raw_csv=True)
     with open(tmp_path / "raw.csv", encoding="utf-8", newline="") as handle:
         names = [row["file"] for row in csv.DictReader(handle)]
     if not re.search("[\ud800-\udfff]", piece):  # which UTF-8 cannot encode
@@ -110,11 +113,24 @@ def test_reports(piece, plain_report):
     assert f'content="{POLICY}"' in page
 
 
-def test_every_page_has_the_policy():
-    page = contact_sheet(
-        compared(), np.linspace(0, 1, 12), lambda i: Image.new("RGB", (8, 8)), title="t", command="c", per_section=4
-    )
-    assert f'content="{POLICY}"' in page
+def test_a_page_with_a_script_allows_this_script_alone():
+    scores = rejects(np.linspace(0, 1, 12))
+    page = contact_sheet(compared(), scores, lambda i: Image.new("RGB", (8, 8)), title="t", command="c")
+    (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = POLICY.replace("base-uri", f"script-src 'sha256-{digest}'; base-uri")
+    assert f'content="{policy}"' in page
+    assert page.count("<script") == 1
+
+
+@pytest.mark.parametrize("piece", ["<script>alert(1)</script>", "</script><img src=x onerror=fuzzed()>", '"}]//'])
+def test_contact_sheets(piece):
+    scores = rejects(np.linspace(0, 1, 12))
+    pages = [
+        contact_sheet(compared(name), scores, lambda i: Image.new("RGB", (8, 8)), title=name, command=name)
+        for name in (piece, "plain")
+    ]
+    assert_clean_page(*pages)
 
 
 def test_figures_show_names_as_text():

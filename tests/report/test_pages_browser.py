@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from report.classified import classified
+from report.classified import classified, rejects
 from zeroshift.evaluate import DatasetRef, Ledger, MethodSpec, plan_comparison, run_plan, summarize
 from zeroshift.report.compare_page import write_page
 from zeroshift.report.contact_sheet import write_contact_sheet
@@ -29,7 +29,7 @@ addEventListener("load", () => {{
         const page = frame.contentDocument, root = page.documentElement;
         for (const folded of page.querySelectorAll("details")) folded.open = true;
         const texts = [...page.querySelectorAll("h1, h2, h3, p, figcaption, dt, dd, summary, pre")];
-        const cut = texts.filter(text => !text.closest(".file") && text.getBoundingClientRect().right > {width} + 0.5);
+        const cut = texts.filter(text => text.getBoundingClientRect().right > {width} + 0.5);
         const words = [...page.querySelectorAll(".whole")].filter(
             word => word.offsetHeight > 1.9 * parseFloat(frame.contentWindow.getComputedStyle(word).fontSize));
         const times = [...page.querySelectorAll(".timeline .time")].map(time => time.getBoundingClientRect());
@@ -57,14 +57,15 @@ def pages(comparisons, tmp_path_factory):
     write_page(folder / "compare.html", summarize(plan, list(run_plan(plan, Ledger(folder / "runs")))))
     sheet = {"title": "photos", "command": "zeroshift classify photos"}
     picture = Image.new("RGB", (64, 48))
-    write_contact_sheet(folder / "sheet.html", classified(), np.arange(6.0), lambda i: picture, **sheet)
+    write_contact_sheet(folder / "sheet.html", classified(), rejects(), lambda i: picture, **sheet)
     times, shown = np.arange(6.0), classified(classes=("cat", "n" * 90, "horse"))
     last = shown.results[-1]
     timeline = Timeline.of(
-        last.predictions, last.run.probabilities.max(axis=1), times=times, end=6.0, names=shown.features.class_names
-    )
+        last.predictions, last.run.probabilities.max(axis=1), times=times, end=6.0, names=shown.features.class_names,
+        rejected=rejects().rejected,
+    )  # fmt: skip
     stream = {**sheet, "timeline": timeline}
-    write_contact_sheet(folder / "stream.html", shown, np.arange(6.0), lambda i: picture, **stream)
+    write_contact_sheet(folder / "stream.html", shown, rejects(), lambda i: picture, **stream)
     names = ("demo", "compare", "sheet", "stream")
     style = f"border: 0; width: {WIDTH}px; height: 900px"
     frames = "".join(f'<iframe src="{name}.html" style="{style}"></iframe>' for name in names)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from report.classified import classified
+from report.classified import classified, rejects
 from report.sheet_reader import Sheet
 from zeroshift.report.contact_sheet import contact_sheet
 from zeroshift.report.timeline import MAX_BARS, Segment, Timeline, clock, write_segments
@@ -167,12 +167,58 @@ def test_clock():
     ]  # fmt: skip
 
 
+# Frames that show none of the classes.
+
+
+@pytest.fixture
+def with_rejected() -> Timeline:
+    """cat, cat, rejected, rejected, cat, dog; the rejected frames would have been a cat and a dog."""
+    return Timeline.of(
+        np.array([0, 0, 0, 1, 0, 1]), np.array([0.5, 0.7, 0.9, 0.9, 0.8, 0.6]), times=np.arange(6), end=6, names=NAMES,
+        rejected=np.array([0, 0, 1, 1, 0, 0], bool),
+    )  # fmt: skip
+
+
+def test_rejected_frames_are_segments_without_a_probability(with_rejected, tmp_path):
+    assert [(one.label, one.probability, one.frames) for one in with_rejected.segments] == [
+        (0, pytest.approx(0.6), 2), (3, None, 2), (0, 0.8, 1), (1, 0.6, 1),
+    ]  # fmt: skip
+    assert with_rejected.headline == "4 segments, 1 of them none of these, of 2 classes in 0:06.0"
+    assert with_rejected.records()[1] == {
+        "start": 2.0, "end": 4.0, "label": "none of these", "probability": None, "frames": 2,
+    }  # fmt: skip
+    write_segments(tmp_path / "s.csv", with_rejected)
+    assert (tmp_path / "s.csv").read_text().splitlines()[2] == "2.000,4.000,none of these,,2"
+    cells = [str(cell) for cell in with_rejected.table(9, "").rows[1].cells]
+    assert cells == ["0:02.0", "0:04.0", "none of these", "", "2"]
+
+
+def test_rejected_frames_have_a_lane_of_their_own(with_rejected):
+    lanes = {lane["name"]: lane for lane in with_rejected.drawing()["lanes"]}
+    assert list(lanes) == ["cat", "none of these", "dog"]
+    assert lanes["none of these"]["colour"] == "currentColor"
+    (bar,) = lanes["none of these"]["bars"]
+    assert bar["text"] == "0:02.0 to 0:04.0: none of these"
+
+
+def test_rejected_segments_on_the_page(with_rejected):
+    sheet = Sheet(sheet_of(classified(), with_rejected))
+    assert "0:02.0 0:04.0 none of these 2 0:04.0" in sheet.text["Timeline"]
+    assert "none of these 0:02.0 to 0:04.0" in sheet.text["Segments"]
+
+
+def test_all_frames_may_be_rejected():
+    found = Timeline.of(np.zeros(3, int), np.ones(3), times=np.arange(3), end=3, names=NAMES, rejected=np.ones(3, bool))
+    assert found.headline == "1 segment, 1 of them none of these, of 0 classes in 0:03.0"
+    assert len(found.drawing()["lanes"]) == 1
+
+
 # The page.
 
 
 def sheet_of(comparison, found) -> str:
     return contact_sheet(
-        comparison, np.zeros(6), lambda i: Image.new("RGB", (64, 48), (40 * i, 0, 0)),
+        comparison, rejects(np.zeros(6)), lambda i: Image.new("RGB", (64, 48), (40 * i, 0, 0)),
         title="clip.mp4", command="zeroshift classify clip.mp4 --stream", timeline=found,
     )  # fmt: skip
 
@@ -214,7 +260,7 @@ def test_numbers_of_frames_on_the_page():
 def test_names_cannot_break_the_page():
     page, _ = page_of(names=("<script>", '"&quot;\x1b[31m', "x"))
     sheet = Sheet(page)
-    assert "script" not in sheet.tags
+    assert sheet.tags.count("script") == 1  # the page's own
     assert "\x1b" not in html.unescape(page)
     links = [value for name, value in sheet.attributes if name in ("src", "href")]
     assert all(value.startswith(("#", "data:")) for value in links)
@@ -227,7 +273,7 @@ def test_a_long_sequence_is_bounded():
         files=tuple(f"{i}.jpg" for i in range(1000)),
     )  # fmt: skip
     page = contact_sheet(
-        comparison, np.zeros(1000), lambda i: Image.new("RGB", (8, 8)), title="clip", command="x",
+        comparison, rejects(np.zeros(1000)), lambda i: Image.new("RGB", (8, 8)), title="clip", command="x",
         timeline=timeline(labels),
     )  # fmt: skip
     assert "And 800 more, in the .csv file of the segments." in page

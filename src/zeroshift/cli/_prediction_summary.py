@@ -14,6 +14,7 @@ from zeroshift.cli._method_options import DEFAULT_METHODS, same_prototypes
 from zeroshift.evaluate import Comparison
 from zeroshift.features.checks import UNNAMED_PROMPT
 from zeroshift.method import Method
+from zeroshift.reject import FIRST, Rejects, rejected_label
 from zeroshift.report.comparisons import comparison_record
 from zeroshift.report.formatting import counted, method_label, percent, points
 
@@ -32,6 +33,7 @@ class PredictionSummary:
     method: Method
     out: Path
     """Where the predictions were written."""
+    rejects: Rejects
     prompt: str | None = None
     """Prompt mode that was asked for; None for the set's default."""
     own_prompt: str | None = None
@@ -54,9 +56,14 @@ class PredictionSummary:
         return next((mode for mode in modes if same_prototypes(prototypes, features.prototypes_for(mode))), None)
 
     def counts(self) -> dict[str, int]:
-        """Samples per predicted class."""
-        found = Counter(self.comparison.results[-1].predictions.tolist())
+        """Samples per predicted class, without the rejected ones."""
+        found = Counter(self.comparison.results[-1].predictions[~self.rejects.rejected].tolist())
         return {name: found[k] for k, name in enumerate(self.comparison.features.class_names)}
+
+    @property
+    def rejected_label(self) -> str:
+        """What rejected samples are called."""
+        return rejected_label(self.comparison.features.class_names)
 
     def warnings(self) -> list[str]:
         """Sentences about results that are easily misread."""
@@ -85,6 +92,11 @@ class PredictionSummary:
             **adapted,
             "zero_shot_accuracy": zero_shot["accuracy"],
             "counts": self.counts(),
+            "rejected": self.rejects.count,
+            "rejected_label": self.rejected_label,
+            "reject_above": self.rejects.above,
+            "reject_cut": self.rejects.rule.cut,
+            "reject_typical": self.rejects.rule.typical,
             "warnings": self.warnings(),
             "out": str(self.out),
         }
@@ -120,6 +132,10 @@ class PredictionSummary:
             entries["gain"] = f"{points(self.comparison.gain(result))} points"
         n_samples = self.comparison.features.n_samples
         entries["changed"] = f"{self.comparison.changed(result):,} of {n_samples:,} predictions differ from zero-shot"
+        if self.rejects.above < 1:
+            rejected = f"{self.rejects.count:,} of {n_samples:,}: {self.rejected_label}"
+            few = f"too few to find the cut: more than {FIRST} are needed"
+            entries["rejected"] = f"{rejected} ({few if self.rejects.too_few else '--reject-above changes it'})"
         return entries
 
     def warning_entries(self) -> dict[str, str]:

@@ -23,6 +23,7 @@ from zeroshift.evaluate import Comparison, Result, StreamRun, compare, zero_shot
 from zeroshift.features import FeatureSet
 from zeroshift.method import Method
 from zeroshift.parameters import Number
+from zeroshift.reject import Rejects
 from zeroshift.report.formatting import counted
 from zeroshift.report.tables import ReportTable
 from zeroshift.report.timeline import Timeline
@@ -91,12 +92,12 @@ class FrameSequence:
     order: str
     """How the images are ordered and chosen, for people."""
 
-    def classify(self, method: Method, features: FeatureSet, *, second: str | None) -> tuple[Comparison, StreamSummary]:
-        """Zero-shot and the method on the features of the frames; `second` names those of a second encoder."""
-        comparison, answers = self.options.compare(method, features, name=self.images.name, second=second)
-        return comparison, StreamSummary(self, self._timeline(comparison), answers)
+    def classify(self, method: Method, features: FeatureSet, *, second: str | None) -> tuple[Comparison, str]:
+        """Zero-shot and the method on the features of the frames, and in words when the answers are given; `second`
+        names the features of a second encoder."""
+        return self.options.compare(method, features, name=self.images.name, second=second)
 
-    def _timeline(self, comparison: Comparison) -> Timeline:
+    def timeline(self, comparison: Comparison, rejects: Rejects) -> Timeline:
         """Of the last method's answers."""
         result = comparison.results[-1]
         return Timeline.of(
@@ -106,6 +107,7 @@ class FrameSequence:
             end=self.end,
             names=comparison.features.class_names,
             in_seconds=self.in_seconds,
+            rejected=rejects.rejected,
         )
 
     def _times_of(self, features: FeatureSet) -> np.ndarray:

@@ -18,15 +18,14 @@ from zeroshift.cli._extra_inputs import OPTION_HINTS, ExtraInputs, add_second
 from zeroshift.cli._inputs import is_feature_file, is_pack, load_features, stores_logit_scale
 from zeroshift.cli._method_options import METHOD_PANEL, MethodOptions, Online, Settings, Transductive, choose_method
 from zeroshift.cli._output_paths import check_output_files
+from zeroshift.cli._prediction_options import PerClass, PredictionOptions, RejectAbove, TopK
 from zeroshift.cli._prediction_summary import PredictionSummary
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import progress_bar
 from zeroshift.evaluate import StreamStep, compare, zero_shot_baseline
-from zeroshift.evaluate.metrics.reject import reject_scores
 from zeroshift.method import Method
 from zeroshift.methods.inputs import SECOND, TEXT, resolve_inputs
 from zeroshift.report.formatting import format_setting
-from zeroshift.report.predictions import check_predictions_format, write_predictions
 from zeroshift.report.tables import ReportTable, summary_table
 
 __all__ = ["adapt"]
@@ -159,6 +158,9 @@ def adapt(
         Path | None,
         typer.Option(metavar="FILE", help="Save the state of an online method here.", rich_help_panel=STATE_PANEL),
     ] = None,
+    reject_above: RejectAbove = None,
+    top_k: TopK = None,
+    per_class: PerClass = False,
     raw_csv: options.RawCsv = False,
     force: options.Force = False,
     json: options.Json = False,
@@ -170,7 +172,7 @@ def adapt(
 
     For example: zeroshift adapt pack:cifar10 --out predictions.csv
     """
-    check_predictions_format(out)
+    written = PredictionOptions.parse(out, reject_above=reject_above, top_k=top_k, per_class=per_class, raw_csv=raw_csv)
     files = {"support": support, "validation": validation, "unlabelled": unlabelled}
     second_file = Path(second) if second is not None and is_feature_file(second) else None
     class_names = None if classes is None else _file_or_list(classes)
@@ -197,6 +199,7 @@ def adapt(
         features, normalize=normalize, prototypes=prototypes, labels=labels, class_names=class_names,
         logit_scale=logit_scale,
     )  # fmt: skip
+    written.check_classes(loaded.n_classes)
     second_name = None
     if second is not None:
         loaded, second_name = add_second(loaded, second, normalize=normalize)
@@ -231,13 +234,15 @@ def adapt(
     # The state first: predictions can be made again from it, while predictions without it look like a complete run.
     if save_state is not None:
         made.save(save_state)
-    write_predictions(out, comparison, reject_scores(loaded, prototypes=made.prototypes), raw_csv=raw_csv)
+    rejects = written.rejects(made, comparison)
+    written.write(comparison, rejects)
     scale_given = logit_scale is not None or "logit_scale" in chosen.parameters
     scale_saved = state_in is not None and hasattr(made, "logit_scale")
     summary = AdaptSummary(
         comparison,
         made,
         out,
+        rejects,
         prompt=prompt,
         own_prompt=extra.own_prompt if encoder is not None else None,
         scale_assumed=not scale_given and not scale_saved and not stores_logit_scale(features),

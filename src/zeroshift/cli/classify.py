@@ -18,19 +18,19 @@ from zeroshift.cli._extra_inputs import check_takes_second
 from zeroshift.cli._inputs import load_images
 from zeroshift.cli._method_options import METHOD_PANEL, MethodOptions, Online, Settings, Transductive, choose_method
 from zeroshift.cli._output_paths import check_output_files
+from zeroshift.cli._prediction_options import PerClass, PredictionOptions, RejectAbove, TopK
 from zeroshift.cli._prediction_summary import PredictionSummary
 from zeroshift.cli._prompt_options import make_prompts
 from zeroshift.cli._stream_options import FrameSequence, StreamOptions, StreamSummary
 from zeroshift.cli.console import console, print_json
+from zeroshift.cli.progress import progress_bar
 from zeroshift.data.image_set import ImageSet
 from zeroshift.encode.extraction import Extraction
 from zeroshift.encode.prompts import Prompts
 from zeroshift.evaluate import compare, zero_shot_baseline
-from zeroshift.evaluate.metrics.reject import reject_scores
 from zeroshift.methods.inputs import OTHER, SETTING, feature_source, missing_input, resolve_inputs
-from zeroshift.report.contact_sheet import check_contact_sheet_target, write_contact_sheet
+from zeroshift.report.contact_sheet import MAX_IMAGES, THUMBS, check_contact_sheet_target, write_contact_sheet
 from zeroshift.report.formatting import counted
-from zeroshift.report.predictions import check_predictions_format, write_predictions
 from zeroshift.report.tables import ReportTable, summary_table
 from zeroshift.report.timeline import write_segments
 
@@ -63,7 +63,7 @@ def classify(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="HTML page of the most changed and least certain images.",
+            help="HTML page of the images by class.",
             show_default="next to --out",
             rich_help_panel=options.OUTPUT_PANEL,
         ),
@@ -106,6 +106,9 @@ def classify(
     cache: options.Cache = None,
     no_cache: options.NoCache = False,
     on_error: options.OnError = "skip",
+    reject_above: RejectAbove = None,
+    top_k: TopK = None,
+    per_class: PerClass = False,
     raw_csv: options.RawCsv = False,
     force: options.Force = False,
     json: options.Json = False,
@@ -129,7 +132,7 @@ def classify(
         check_takes_second(chosen_method.info, "--second-encoder")
     if sheet is not None and no_sheet:
         raise ValueError("--sheet and --no-sheet contradict each other. Fix: give one.")
-    check_predictions_format(out)
+    written = PredictionOptions.parse(out, reject_above=reject_above, top_k=top_k, per_class=per_class, raw_csv=raw_csv)
     page = None if no_sheet else sheet or out.with_suffix(".html")
     inputs = [Path(given) for given in (source, classes, templates, descriptions) if given is not None]
     tables = [out] if streaming is None else [out, streaming.segments]
@@ -148,6 +151,7 @@ def classify(
         raise ValueError(
             f"classify takes one prompt mode; got {len(chosen_prompts)}. Fix: one mode, or --templates alone."
         )
+    written.check_classes(images.n_classes)
     command = format_command(
         source,
         switches=[
@@ -158,13 +162,13 @@ def classify(
             ("--lag", lag), ("--fps", fps), ("--every", every), ("--start", start), ("--end", end),
             ("--method", method), ("--classes", classes), ("--prompts", prompts), ("--template", template),
             ("--templates", templates), ("--descriptions", descriptions), ("--encoder", encoder),
-            ("--second-encoder", second_encoder), ("--revision", revision),
+            ("--second-encoder", second_encoder), ("--revision", revision), ("--reject-above", reject_above),
             *(("--set", setting) for setting in settings or []),
         ],
     )  # fmt: skip
     summary = _classify_images(
-        images, chosen_prompts, encoding, chosen_method, out=out, page=page, command=command, quiet=quiet,
-        names_given=classes is not None, raw_csv=raw_csv, sequence=sequence,
+        images, chosen_prompts, encoding, chosen_method, written=written, page=page, command=command, quiet=quiet,
+        names_given=classes is not None, sequence=sequence,
     )  # fmt: skip
     if json:
         print_json(summary.record())
@@ -197,12 +201,11 @@ def _classify_images(
     encoding: EncodingOptions,
     chosen: MethodOptions,
     *,
-    out: Path,
+    written: PredictionOptions,
     page: Path | None,
     command: str,
     quiet: bool,
     names_given: bool,
-    raw_csv: bool,
     sequence: FrameSequence | None,
 ) -> ClassifySummary:
     """Encode the images, run zero-shot and the method, write the predictions and the page, which shows `command`."""
@@ -213,29 +216,34 @@ def _classify_images(
     method = methods.create(chosen.info.name, **arguments)
     if sequence is None:
         both = [zero_shot_baseline(method, features), method]
-        comparison, stream = compare(features, both, name=images.name, second=extraction.second), None
+        comparison = compare(features, both, name=images.name, second=extraction.second)
+        rejects, stream, seconds = written.rejects(method, comparison), None, None
     else:
-        comparison, stream = sequence.classify(method, features, second=extraction.second)
-    rejected = reject_scores(features, prototypes=method.prototypes)
-    seconds = stream.timeline.times if stream is not None and stream.timeline.in_seconds else None
-    write_predictions(out, comparison, rejected, raw_csv=raw_csv, seconds=seconds)
+        comparison, answers = sequence.classify(method, features, second=extraction.second)
+        rejects = written.rejects(method, comparison, in_sequence=True)
+        stream = StreamSummary(sequence, sequence.timeline(comparison, rejects), answers)
+        seconds = stream.timeline.times if stream.timeline.in_seconds else None
+    written.write(comparison, rejects, seconds=seconds)
     if stream is not None:
-        write_segments(stream.segments, stream.timeline, raw_csv=raw_csv)
+        write_segments(stream.segments, stream.timeline, raw_csv=written.raw_csv)
     if page is not None:
         # By name, because images that could not be read are not among the features.
         index = {images.images.name(i): i for i in range(len(images))}
 
-        def open_image(row: int) -> Image:
-            assert features.sample_names is not None
-            return images.images.open(index[features.sample_names[row]]).image
+        with progress_bar("page", min(features.n_samples, MAX_IMAGES), quiet=quiet, unit=label) as advance:
 
-        timeline = None if stream is None else stream.timeline
-        write_contact_sheet(
-            page, comparison, rejected, open_image, title=images.name, command=command, timeline=timeline
-        )
+            def open_image(row: int) -> Image:
+                assert features.sample_names is not None
+                advance(1, "page")
+                return images.images.open_reduced(index[features.sample_names[row]], THUMBS[0]).image
+
+            timeline = None if stream is None else stream.timeline
+            write_contact_sheet(
+                page, comparison, rejects, open_image, title=images.name, command=command, timeline=timeline
+            )
     return ClassifySummary(
-        comparison=comparison, method=method, out=out, extraction=extraction, page=page, names_given=names_given,
-        stream=stream, second=extraction.second,
+        comparison=comparison, method=method, out=written.out, rejects=rejects, extraction=extraction, page=page,
+        names_given=names_given, stream=stream, second=extraction.second,
     )  # fmt: skip
 
 
@@ -291,6 +299,8 @@ class ClassifySummary(PredictionSummary):
     def _found(self) -> str:
         """Images per predicted class, in the order of the classes; of many classes, the most frequent ones."""
         counts = self.counts()
+        if self.rejects.count:
+            counts[self.rejected_label] = self.rejects.count
         if len(counts) <= SHOWN_CLASSES:
             return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
         often = sorted(counts.items(), key=lambda item: -item[1])[:SHOWN_CLASSES]

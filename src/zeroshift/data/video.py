@@ -199,6 +199,9 @@ class VideoFrames:
     def open(self, i: int) -> DecodedImage:
         return self.decode_bytes(self.read(i), i)
 
+    def open_reduced(self, i: int, longest: int) -> DecodedImage:
+        return self.open(i)
+
     def take(self, indices: Sequence[int] | np.ndarray) -> VideoFrames:
         chosen = np.asarray(indices, dtype=np.int64)
         return VideoFrames(

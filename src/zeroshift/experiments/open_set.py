@@ -9,7 +9,7 @@ import numpy as np
 
 from zeroshift.adapt.online import OnlineADAPT
 from zeroshift.evaluate import Analysis, Job
-from zeroshift.evaluate.metrics.reject import RejectCurve, reject_scores
+from zeroshift.evaluate.metrics.reject import RejectCurve
 from zeroshift.evaluate.metrics.scorecard import uncertainty
 from zeroshift.evaluate.resources import one_blas_thread
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
@@ -19,11 +19,11 @@ from zeroshift.experiments._shared.suite import Member, Suite, describe_sets
 from zeroshift.experiments._shared.trials import analysis, spread
 from zeroshift.features import FeatureSet
 from zeroshift.methods.zero_shot import ZeroShot
-from zeroshift.mixture.base import AnchoredMixture
 from zeroshift.mixture.online import OnlineAnchoredMixture
 from zeroshift.mixture.transductive import TransductiveAnchoredMixture
+from zeroshift.reject import RejectRule, class_distances
 
-__all__ = ["EXPERIMENT", "HELD_OUT", "MIN_CLASSES", "mixture_scores", "unknown_classes"]
+__all__ = ["EXPERIMENT", "HELD_OUT", "MIN_CLASSES", "unknown_classes"]
 
 
 HELD_OUT = 1 / 3
@@ -32,16 +32,14 @@ HELD_OUT = 1 / 3
 MIN_CLASSES = 3
 """Minimum number of classes, so that a third can be held out."""
 
-BATCH_ROWS = 32
-"""Samples per call of an online mixture."""
-
 
 def unknown_classes(features: FeatureSet, *, prompt: str, seed: int, held_out: float = HELD_OUT) -> dict[str, Any]:
     """Hide the prototypes of random classes; the stream still has all samples, in random order.
 
     For every score: `auroc`, and `fpr95`, the fraction of samples of known classes rejected at the threshold that
     rejects 95% of the unknown ones; empty if all samples are of one kind. Accuracies are for samples of known
-    classes: zero-shot, and as `known_accuracy` online ADAPT.
+    classes: zero-shot, and as `known_accuracy` online ADAPT. `rejected` has the shares of known and of unknown samples
+    beyond the cut that `RejectRule` finds without labels.
     """
     labels = features.labels
     if labels is None or features.n_classes < MIN_CLASSES:
@@ -57,46 +55,32 @@ def unknown_classes(features: FeatureSet, *, prompt: str, seed: int, held_out: f
         logit_scale=features.logit_scale,
     )
     prototypes = seen.prototypes_for()
-    online = OnlineAnchoredMixture(prototypes, logit_scale=seen.logit_scale)
-    at_once = TransductiveAnchoredMixture(prototypes, logit_scale=seen.logit_scale)
     with one_blas_thread():
+        distances = class_distances(seen.features, prototypes)
         probabilities = {
             "zero_shot": ZeroShot(prototypes, logit_scale=seen.logit_scale).predict(seen.features),
-            "adapt_online": OnlineADAPT(prototypes, logit_scale=seen.logit_scale).adapt(seen.features),
+            **{
+                kind.name: kind(prototypes, logit_scale=seen.logit_scale).adapt(seen.features)
+                for kind in (OnlineADAPT, OnlineAnchoredMixture, TransductiveAnchoredMixture)
+            },
         }
-        probabilities[online.name], online_scores = mixture_scores(online, seen.features)
-        _, set_scores = mixture_scores(at_once, seen.features)
     right = {name: known[np.argmax(given, axis=1)] == labels[order] for name, given in probabilities.items()}
     accuracy = {name: None if unknown.all() else float(hits[~unknown].mean()) for name, hits in right.items()}
     scores = {
-        "cosine": reject_scores(seen),
+        "cosine": distances[:, 0],
         **{name: uncertainty(given) for name, given in probabilities.items()},
-        "mixture_online": online_scores,
-        "mixture_transductive": set_scores,
     }
     both = unknown.any() and not unknown.all()
+    rejected, kinds = RejectRule.fit(distances).rejected(distances), {"known": ~unknown, "unknown": unknown}
     return {
         "scored": len(order),
         "unknown": int(unknown.sum()),
         "hidden": hidden.tolist(),
         "scores": {name: _separation(given, unknown) for name, given in scores.items()} if both else {},
+        "rejected": {name: float(rejected[rows].mean()) for name, rows in kinds.items()} if both else {},
         "zero_shot_accuracy": accuracy["zero_shot"],
         "known_accuracy": accuracy["adapt_online"],
     }
-
-
-def mixture_scores(mixture: AnchoredMixture, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities (N, K) and reject scores (N,). An online mixture scores samples before it learns from them, a
-    transductive one after the whole set."""
-    if mixture.protocol != "online":
-        probabilities = mixture.adapt(features)
-        return probabilities, mixture.reject_scores(features)
-    probabilities, scores = [], []
-    for start in range(0, len(features), BATCH_ROWS):
-        some = features[start : start + BATCH_ROWS]
-        scores.append(mixture.reject_scores(some))
-        probabilities.append(mixture.adapt(some))
-    return np.concatenate(probabilities), np.concatenate(scores)
 
 
 def _separation(scores: np.ndarray, unknown: np.ndarray) -> dict[str, float | None]:
@@ -110,17 +94,16 @@ SCORES = {
     "zero_shot": "one minus the largest probability, zero-shot",
     "adapt_online": "one minus the largest probability, ADAPT (online)",
     "anchored_mixture_online": "one minus the largest probability, mixture (online)",
-    "mixture_online": "the mixture's reject score (online)",
-    "mixture_transductive": "the mixture's reject score (transductive)",
+    "anchored_mixture_transductive": "one minus the largest probability, mixture (transductive)",
 }
 
-METHODS = ("zero_shot", "adapt_online", "anchored_mixture_online")
+METHODS = ("zero_shot", "adapt_online", "anchored_mixture_online", "anchored_mixture_transductive")
 """Scores computed from the probabilities of a method, with the name of the method."""
 
 COMPARED = (
     ("AUROC of ADAPT's probabilities, against zero-shot's", "adapt_online", "zero_shot"),
-    ("AUROC of the online mixture's reject score, against the cosine's", "mixture_online", "cosine"),
-    ("AUROC of the transductive mixture's reject score, against the cosine's", "mixture_transductive", "cosine"),
+    ("AUROC of the online mixture's probabilities, against zero-shot's", "anchored_mixture_online", "zero_shot"),
+    ("AUROC of zero-shot's probabilities, against the cosine's", "zero_shot", "cosine"),
 )
 """Comparisons of scores: text, score after adaptation, score before."""
 
@@ -150,6 +133,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
         records = [by_set[member.name] for member in included]
         found += [_table(titles, records), _bars(titles, records)]
         found += [_against(words, after, before, titles, records) for words, after, before in COMPARED]
+        found.append(_at_the_cut(titles, records))
     failed = [member for member in members if not results.records(_jobs(member, options))]
     one_sided = [member for member in members if member not in included and member not in failed]
     if failed:
@@ -198,7 +182,6 @@ def _table(titles: Sequence[str], by_set: Sequence[Sequence[Mapping[str, Any]]])
             "Mean, minimum and maximum over the draws.",
             "FPR95: share of samples of known classes rejected at the threshold that rejects 95% of the unknown.",
             "The cosine does not use what a method has learned, so it is the same for all.",
-            "The online mixture scores a sample before learning from it, the transductive one after the whole set.",
         ),
     )
 
@@ -232,6 +215,18 @@ def _against(
     verdicts = {False: "worse on", True: "better on", None: "too close to call on"}
     text = "; ".join(f"{verdicts[holds]} {', '.join(by_verdict[holds])}" for holds in verdicts if holds in by_verdict)
     return Remark(f"{words}: {text}.", kind="warning" if False in by_verdict else "note")
+
+
+def _at_the_cut(titles: Sequence[str], by_set: Sequence[Sequence[Mapping[str, Any]]]) -> Remark:
+    """What the default cut rejects, per set."""
+    shares = (
+        [100 * float(np.mean([record["rejected"][kind] for record in records])) for kind in ("unknown", "known")]
+        for records in by_set
+    )
+    parts = [
+        f"{title} ({unknown:.1f}% and {known:.1f}%)" for title, (unknown, known) in zip(titles, shares, strict=True)
+    ]
+    return Remark(f"Beyond the default cut, of unknown and of known samples: {', '.join(parts)}.")
 
 
 def _higher(a: float, b: float, records: Sequence[Mapping[str, Any]]) -> bool | None:

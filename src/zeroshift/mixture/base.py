@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend, Rows, as_floats, check_matrix, checked_labelled, is_double
+from zeroshift.arrays import Array, Backend, Rows, as_floats, check_matrix, checked_labelled
 from zeroshift.frozen import Expression
 from zeroshift.method import ViewMethod
 from zeroshift.mixture.scoring import Scorer, TextLogits
@@ -25,7 +25,7 @@ from zeroshift.parameters import Number, Pair, array_parameter, parameter
 from zeroshift.precision import FLOAT32_TOLERANCE, ProductDiagnostics, precision_parameter
 from zeroshift.views import AveragedRows
 
-__all__ = ["AnchoredMixture", "MixtureDiagnostics", "negative_log_evidence", "relative_log_evidence"]
+__all__ = ["AnchoredMixture", "MixtureDiagnostics"]
 
 CHECKED_ROWS = 8
 """Rows that are scored in both precisions when float32 products are checked."""
@@ -323,40 +323,6 @@ class AnchoredMixture(ViewMethod):
             "Fix: the same encoder for the whole stream, or reset() to begin again."
         )
 
-    def reject_scores(self, features: Array) -> Array:
-        """How little each sample resembles any class, (N,) for (N, d), one number for (d,): the higher, the more likely
-        it belongs to none. Nothing is learned and no state changes.
-
-        Scores of one set can be ranked and cut at a threshold; the right threshold differs between encoders. Before the
-        mixture has enough samples, the scores follow from the cosines only: 0 at one prototype, far from the others.
-
-        A posterior divides the evidence for a class by that for all classes, so it cannot say "none of these". This
-        score is the negative log of the total evidence, with the likelihood weighted by `calm`. A distance to a class
-        by itself says little, because features differ in their distance to everything: the distance to the mean of all
-        samples is subtracted.
-        """
-        features = as_floats("features", features)
-        single = len(features.shape) == 1
-        matrix = features[None, :] if single else features
-        check_matrix("features", matrix, columns=self.dimension, classes=self.n_classes)
-        scores = self._turns.run(False, self._reject_scores, matrix)
-        return scores[0] if single else scores
-
-    def _reject_scores(self, matrix: Array) -> Array:
-        self._check_usable()
-        backend, caller = Backend.of(self.prototypes), Backend.of(matrix)
-        precision = "float64" if is_double(matrix) else "float32"
-        rows = Rows(matrix, backend, backend.xp.float64)
-        with backend.computing():
-            scores = backend.zeros((len(rows),), getattr(backend.xp, precision))
-            mixture, sums = self._mixture, self._with_labelled(self._all_sums())
-            for block, x in rows.blocks(self._predict_rows):
-                log_evidence = self.logit_scale * (x @ self._wide_prototypes.T - 1.0)
-                if mixture is not None:
-                    log_evidence += relative_log_evidence(mixture, x, sums.total / backend.xp.sum(sums.counts))
-                scores[block] = negative_log_evidence(log_evidence)
-            return caller.asarray(scores, getattr(caller.xp, precision))
-
     def _averaged(self, images: Rows) -> AveragedRows:
         """The most confident views of each image as one feature of unit length."""
         return AveragedRows(images, self._wide_prototypes, self.logit_scale, self.view_ratio, unit=True)
@@ -429,31 +395,3 @@ class BothRows(Rows):
 
     def blocks(self, size: int, *, reuse: bool = False) -> Iterator[tuple[slice, Array]]:
         return super().blocks(size)  # a new array every time, so there is no memory to reuse
-
-
-def negative_log_evidence(log_evidence: Array) -> Array:
-    """(n,) the negative log of the evidence for all classes together, from log-evidences (n, K).
-
-    >>> import numpy as np
-    >>> negative_log_evidence(np.log(np.array([[0.25, 0.25], [0.01, 0.01]]))).round(3).tolist()
-    [0.693, 3.912]
-    """
-    xp = Backend.of(log_evidence).xp
-    best = xp.max(log_evidence, axis=1)
-    return -best - xp.log(xp.sum(xp.exp(log_evidence - best[:, None]), axis=1))
-
-
-def relative_log_evidence(mixture: Mixture, features: Array, center: Array) -> Array:
-    """(n, K) log-likelihood of each class relative to the mean `center` (d,) of all samples, weighted by `calm`.
-
-    The distances are not widened: widening is a belief about how samples divide among the classes, and would make
-    classes with few samples look near.
-    """
-    xp = Backend.of(features).xp
-    gaussians = mixture.gaussians
-    from_origin = center - gaussians.origin
-    center_direction = gaussians.precision @ from_origin
-    # (x - m)^T P (x - m) minus the same for the center: x^T P x cancels.
-    difference = gaussians.lengths - xp.sum(center_direction * from_origin)
-    difference = difference - 2.0 * (gaussians.relative(features) @ (gaussians.directions - center_direction).T)
-    return (-0.5 * mixture.constants.weight * mixture.constants.calm * mixture.reliability) * difference

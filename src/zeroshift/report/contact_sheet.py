@@ -1,22 +1,22 @@
-"""The contact sheet of `zeroshift classify`: the images most worth checking, in one HTML file."""
+"""The contact sheet of `zeroshift classify`: the images by predicted class, in one HTML file."""
 
 from __future__ import annotations
 
 import base64
 import io
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array
 from zeroshift.data.images import ImageError, pillow
 from zeroshift.evaluate import Comparison, Result
 from zeroshift.parameters import Number
+from zeroshift.reject import Rejects
 from zeroshift.report.formatting import method_label, points, prose, visible
-from zeroshift.report.page import method_class, render_template, starts_with_generator, write_text
-from zeroshift.report.predictions import checked_files, checked_reject
+from zeroshift.report.page import method_class, page_script, render_template, starts_with_generator, write_text
+from zeroshift.report.predictions import ClassColumn, checked_files, checked_rejects, final_classes
 from zeroshift.report.timeline import Segment, Timeline
 
 if TYPE_CHECKING:
@@ -26,27 +26,33 @@ __all__ = [
     "BYTES_PER_PIXEL",
     "HEADER_BYTES",
     "MAX_CLASSES",
+    "MAX_IMAGES",
+    "THUMBS",
     "Thumbnail",
     "check_contact_sheet_target",
     "class_counts",
     "contact_sheet",
     "is_contact_sheet",
-    "least_certain",
-    "least_like_any",
-    "most_changed",
+    "shown_per_class",
     "thumbnail",
+    "thumbnail_size",
     "write_contact_sheet",
 ]
 
 GENERATOR = '<meta name="generator" content="contact sheet of zeroshift'
 """In the first lines of every contact sheet; a file without it is not replaced."""
 
-PER_SECTION = 24
-"""Images in each section: a few screens of a phone."""
+MAX_IMAGES = 1000
+"""Images on a page, if there are more: a browser shows so many at once, and they are read in seconds."""
 
-THUMB = 160
-"""Pixels of a thumbnail's longest side: sharp in a tile of 140 to 200 pixels, and at most 8.4 kB."""
+THUMBS = (320, 240, 160)
+"""Pixels of a thumbnail's longest side: the largest that keeps the page small enough. 160 is sharp in a tile of 140 to
+200 pixels, 320 also when it is enlarged."""
 
+PAGE_BYTES = 12_000_000
+"""Largest size of all pictures of a page together."""
+
+MAX_IMAGES_RANGE = Number(1, 10_000, integer=True)
 THUMB_RANGE = Number(16, 1024, integer=True)
 """Pixels that a thumbnail may have."""
 
@@ -56,8 +62,8 @@ MAX_CLASSES = 30
 MAX_SEGMENTS = 200
 """Segments of a sequence that are listed."""
 
-SHOWN_ENDING = 10
-"""Letters at the end of a file name that are always shown: usually a number and the suffix."""
+SEGMENT_PICTURES = 24
+"""Segments of a sequence of which the first frame is shown: a few screens of a phone."""
 
 BYTES_PER_PIXEL = 0.3
 """Largest size of a thumbnail: 7.7 kB at 160 x 160 pixels, enough for a detailed photograph at quality 65."""
@@ -74,32 +80,31 @@ REDUCING_GAP = 3.0
 
 def contact_sheet(
     comparison: Comparison,
-    reject: Array,
+    rejects: Rejects,
     open_image: Callable[[int], Image],
     *,
     title: str,
     command: str,
     timeline: Timeline | None = None,
-    per_section: int = PER_SECTION,
-    thumb: int = THUMB,
+    max_images: int = MAX_IMAGES,
+    thumb: int | None = None,
 ) -> str:
     """The sheet as HTML; the same bytes for the same input.
 
-    Three sections: labels that differ from zero-shot's, labels with the smallest probability, and images with the
-    highest reject score. An image may be in several of them; its picture is in the file once. With a timeline, its
-    segments come first.
+    A section for rejected images, and one for each predicted class, the least certain images first. A script on the
+    page filters, sorts and enlarges; without it, all sections are shown. With a timeline, its segments come first.
 
     Parameters
     ----------
     comparison : zero-shot first and the method last, on a set with `sample_names`.
-    reject : (N,) scores, the higher the less an image is like any of the classes.
-    open_image : from an image's index in the set to the picture, called once for each image shown. Where it raises
-        `ImageError`, the tile says so in the picture's place.
+    rejects : which images are rejected.
+    open_image : from an image's index in the set to the picture, called once for each image shown, in ascending order.
+        Where it raises `ImageError`, the tile says so in the picture's place.
     title : what the images are; the heading adds the result.
     command : what a reader types to get the same page.
     timeline : of the last method's answers, where the images are a sequence.
-    per_section : how many images a section shows.
-    thumb : pixels of a thumbnail's longest side.
+    max_images : how many images are shown. If there are more, classes with many images show the least certain of them.
+    thumb : pixels of a thumbnail's longest side; by default as many as keep the page below 12 MB.
 
     Examples
     --------
@@ -107,37 +112,47 @@ def contact_sheet(
     >>> from PIL import Image
     >>> from zeroshift import FeatureSet, OnlineADAPT, ZeroShot
     >>> from zeroshift.evaluate import compare
+    >>> from zeroshift.reject import Rejects, class_distances
     >>> pets = FeatureSet(np.eye(2), prototypes=np.eye(2), class_names=["cat", "dog"], sample_names=["a.jpg", "b.jpg"])
     >>> comparison = compare(pets, [ZeroShot(np.eye(2)), OnlineADAPT(np.eye(2))])
     >>> page = contact_sheet(
     ...     comparison,
-    ...     np.zeros(2),
+    ...     Rejects.of(class_distances(pets.features, pets.prototypes_for())),
     ...     lambda i: Image.new("RGB", (64, 48)),
     ...     title="Pets",
     ...     command="zeroshift classify pets",
     ... )
-    >>> "No prediction changed" in page, page.count("data:image/jpeg")
+    >>> "0 of 2 predictions changed" in page, page.count("data:image/jpeg")
     (True, 2)
     """
-    per_section = int(Number(1, integer=True).check("per_section", per_section))
-    thumb = int(THUMB_RANGE.check("thumb", thumb))
+    max_images = int(MAX_IMAGES_RANGE.check("max_images", max_images))
     context = page_context(
         comparison,
-        checked_reject(comparison, reject),
+        checked_rejects(comparison, rejects),
         checked_files(comparison),
         title=title,
         command=command,
         timeline=timeline,
-        per_section=per_section,
+        max_images=max_images,
     )
+    size = thumbnail_size(len(context["tiles"])) if thumb is None else int(THUMB_RANGE.check("thumb", thumb))
     for i, tile in sorted(context["tiles"].items()):  # frames of a video are decoded fastest in their order
-        tile["picture"], tile["missing"] = _picture(open_image, i, thumb)
-    return render_template("contact_sheet.html.j2", context)
+        tile["picture"], tile["missing"] = _picture(open_image, i, size)
+    return render_template("contact_sheet.html.j2", context | page_script("contact_sheet.js"))
+
+
+def thumbnail_size(count: int) -> int:
+    """Pixels of the longest side of each of `count` thumbnails.
+
+    >>> thumbnail_size(100), thumbnail_size(400), thumbnail_size(1000)
+    (320, 240, 160)
+    """
+    fitting = (size for size in THUMBS if count * _most_bytes(size, size) * 4 / 3 <= PAGE_BYTES)
+    return next(fitting, THUMBS[-1])
 
 
 def _picture(open_image: Callable[[int], Image], i: int, thumb: int) -> tuple[Thumbnail | None, str]:
     """The thumbnail of an image, or the reason why there is none."""
-
     try:
         return thumbnail(open_image(i), thumb), ""
     except ImageError as error:
@@ -147,25 +162,25 @@ def _picture(open_image: Callable[[int], Image], i: int, thumb: int) -> tuple[Th
 def write_contact_sheet(
     path: str | os.PathLike[str],
     comparison: Comparison,
-    reject: Array,
+    rejects: Rejects,
     open_image: Callable[[int], Image],
     *,
     title: str,
     command: str,
     timeline: Timeline | None = None,
-    per_section: int = PER_SECTION,
-    thumb: int = THUMB,
+    max_images: int = MAX_IMAGES,
+    thumb: int | None = None,
 ) -> None:
     """Write `contact_sheet` to a file, completely or not at all; only a contact sheet is replaced."""
     check_contact_sheet_target(path)
     text = contact_sheet(
         comparison,
-        reject,
+        rejects,
         open_image,
         title=title,
         command=command,
         timeline=timeline,
-        per_section=per_section,
+        max_images=max_images,
         thumb=thumb,
     )
     write_text(path, text)
@@ -189,70 +204,110 @@ def is_contact_sheet(path: str | os.PathLike[str]) -> bool:
 
 def page_context(
     comparison: Comparison,
-    reject: np.ndarray,
+    rejects: Rejects,
     files: tuple[str, ...],
     *,
     title: str,
     command: str,
     timeline: Timeline | None,
-    per_section: int,
+    max_images: int,
 ) -> dict[str, Any]:
     """Strings and numbers for the template, without the thumbnails."""
     adapted = comparison.results[-1]
-    method = method_label(adapted.method)
-    n_samples, changed = comparison.features.n_samples, comparison.changed(adapted)
+    final = final_classes(comparison, rejects)
     tiles: dict[int, dict[str, Any]] = {}
 
     def place(order: Iterable[int]) -> list[dict[str, Any]]:
         # A thumbnail is embedded where it is shown first; later sections refer to it.
         shown = [{"index": int(i), "again": int(i) in tiles} for i in order]
-        tiles.update({item["index"]: _tile(comparison, reject, files, item["index"]) for item in shown})
+        tiles.update({item["index"]: _tile(comparison, rejects, final, files, item["index"]) for item in shown})
         return shown
 
-    def section(name: str, order: np.ndarray, note: str) -> dict[str, Any]:
-        return {"name": name, "note": note, "shown": place(order[:per_section])}
-
-    if changed:
-        moved = (
-            f"{_limited_count(changed, per_section, 'changed prediction')}: where most probability moved comes first."
-        )
-    else:
-        moved = f"No prediction changed: {method} gives every image the label zero-shot gives it."
-    of_all = _limited_count(n_samples, per_section, "image")
+    drawn = None if timeline is None else _timeline(timeline, place)
+    noun = "image" if timeline is None else "frame"
+    sections = _class_sections(comparison, rejects, final, place, max_images, noun)
+    n_samples, shown = comparison.features.n_samples, sum(len(section["shown"]) for section in sections)
+    headline = _headline(comparison, rejects, final) if timeline is None else timeline.headline
     return {
-        "title": f"{visible(title)}: {_headline(comparison) if timeline is None else timeline.headline}",
-        "timeline": None if timeline is None else _timeline(timeline, place, per_section),
-        "counts_title": _counts_title(comparison),
-        "summary": _summary(comparison, "image" if timeline is None else "frame"),
-        "method": method,
+        "title": f"{visible(title)}: {headline}",
+        "timeline": drawn,
+        "counts_title": _counts_title(comparison, rejects, final),
+        "summary": _summary(comparison, rejects, final, noun),
+        "method": method_label(adapted.method),
         "method_class": method_class(adapted.method),
-        "counts": class_counts(comparison),
-        "sections": [
-            section("Most changed", most_changed(comparison), moved),
-            section(
-                "Least certain",
-                least_certain(comparison, reject),
-                f"{of_all}: the smallest probability of the label given by {method} comes first.",
-            ),
-            section(
-                "Least like any class",
-                least_like_any(reject),
-                f"{of_all}: the highest reject score comes first. Such an image may show none of the classes.",
-            ),
-        ],
+        "counts": class_counts(comparison, final),
+        "sections": sections,
+        "noun": noun,
+        "shown": shown,
+        "images_note": _images_note(n_samples, shown, noun),
+        "rejected_label": visible(final.names[-1]),
+        "reject_above": f"{rejects.above:g}" if rejects.above < 1 else None,
+        "has_labels": comparison.features.labels is not None,
         "tiles": tiles,
         "command": visible(command),
     }
 
 
-def _timeline(
-    timeline: Timeline, place: Callable[[Iterable[int]], list[dict[str, Any]]], per_section: int
-) -> dict[str, Any]:
+def _images_note(total: int, shown: int, noun: str) -> str:
+    if shown == total:
+        return f"All {_counted(total, noun)}, in each class the least certain first."
+    return (
+        f"{shown:,} of {_counted(total, noun)}: a page shows no more. Of classes with many {noun}s it shows those that "
+        f"the method is least certain of. The file of predictions lists all {total:,}."
+    )
+
+
+def _class_sections(
+    comparison: Comparison,
+    rejects: Rejects,
+    final: ClassColumn,
+    place: Callable[[Iterable[int]], list[dict[str, Any]]],
+    max_images: int,
+    noun: str,
+) -> list[dict[str, Any]]:
+    """Rejected images first, those least like any class before the others; then the classes in their order, each with
+    its least certain image first. Of equal ones, that with the higher reject score is first."""
+    probabilities = comparison.results[-1].run.probabilities.max(axis=1)
+    none = len(final.names) - 1
+    certain = np.where(rejects.rejected, 0.0, probabilities)
+    order = np.lexsort((-rejects.scores, certain))
+    members = {k: order[final.indices[order] == k] for k in (none, *range(none))}
+    limits = shown_per_class([len(found) for found in members.values()], max_images)
+    return [
+        {
+            "number": k,
+            "name": visible(final.names[k]),
+            "rejected": k == none,
+            "count": len(found),
+            "note": _limited_count(len(found), limit, noun),
+            "shown": place(found[:limit]),
+        }
+        for (k, found), limit in zip(members.items(), limits, strict=True)
+        if len(found)
+    ]
+
+
+def shown_per_class(counts: Sequence[int], most: int) -> list[int]:
+    """How many images of each class are shown: all of small classes, equally many of large ones, `most` together.
+
+    >>> shown_per_class([5, 100, 200], 65), shown_per_class([5, 10], 65)
+    ([5, 30, 30], [5, 10])
+    """
+    limits, left = [0] * len(counts), most
+    by_size = sorted(range(len(counts)), key=lambda place: counts[place])
+    for done, place in enumerate(by_size):
+        limits[place] = min(counts[place], left // (len(counts) - done))
+        left -= limits[place]
+    return limits
+
+
+def _timeline(timeline: Timeline, place: Callable[[Iterable[int]], list[dict[str, Any]]]) -> dict[str, Any]:
     """The drawing, the segments as text, and the first frames of the longest ones."""
     segments = timeline.segments
-    longest = sorted(segments, key=lambda segment: segment.start - segment.end)[:per_section]
+    longest = sorted(segments, key=lambda segment: segment.start - segment.end)[:SEGMENT_PICTURES]
     pictured = sorted(longest)
-    of_all = _limited_count(len(segments), per_section, "segment")
+    of_all = _limited_count(len(segments), SEGMENT_PICTURES, "segment")
+    which = ", the longest," if len(segments) > SEGMENT_PICTURES else ""
     return {
         "headline": timeline.headline,
         "unit": "minutes and seconds" if timeline.in_seconds else "numbers of frames, counted from 0",
@@ -266,7 +321,7 @@ def _timeline(
             for one in segments[:MAX_SEGMENTS]
         ],
         "more": max(0, len(segments) - MAX_SEGMENTS),
-        "pictures_note": f"{of_all}{', the longest,' if len(segments) > per_section else ''} with the first frame.",
+        "pictures_note": f"{of_all}{which} with the first frame.",
         "pictures": [
             {**item, "span": timeline.span(one), **_segment_text(timeline, one)}
             for item, one in zip(place(one.first for one in pictured), pictured, strict=True)
@@ -277,49 +332,40 @@ def _timeline(
 def _segment_text(timeline: Timeline, segment: Segment) -> dict[str, str]:
     return {
         "label": visible(timeline.names[segment.label]),
-        "probability": f"{segment.probability:.2f}",
+        "probability": "" if segment.probability is None else f"{segment.probability:.2f}",
         "frames": f"{segment.frames:,}",
     }
 
 
-def most_changed(comparison: Comparison) -> np.ndarray:
-    """Images with another label than zero-shot's, sorted by the probability that moved to it, largest first."""
-    after, before = comparison.results[-1], comparison.baseline
-    changed = np.flatnonzero(after.predictions != before.predictions)
-    new = after.predictions[changed]
-    moved = after.run.probabilities[changed, new] - before.run.probabilities[changed, new]
-    return np.asarray(changed[np.argsort(-moved, kind="stable")])
-
-
-def least_certain(comparison: Comparison, reject: np.ndarray) -> np.ndarray:
-    """All images, sorted by the probability of their label, smallest first; ties by reject score, highest first."""
-    return np.lexsort((-reject, comparison.results[-1].run.probabilities.max(axis=1)))
-
-
-def least_like_any(reject: np.ndarray) -> np.ndarray:
-    """All images, sorted by reject score, highest first."""
-    return np.argsort(-reject, kind="stable")
-
-
-def _tile(comparison: Comparison, reject: np.ndarray, files: tuple[str, ...], i: int) -> dict[str, Any]:
-    """The text below one image."""
+def _tile(
+    comparison: Comparison, rejects: Rejects, final: ClassColumn, files: tuple[str, ...], i: int
+) -> dict[str, Any]:
+    """The text below one image, and numbers to filter and sort by."""
     after, before = comparison.results[-1], comparison.baseline
     names, labels = comparison.features.class_names, comparison.features.labels
-    file = visible(files[i])
+    best, rejected = int(after.predictions[i]), bool(rejects.rejected[i])
+    probabilities = [float(result.run.probabilities[i, best]) for result in (after, before)]
     text: dict[str, Any] = {
-        "file": file,
-        "file_start": file[:-SHOWN_ENDING],
-        "file_end": file[-SHOWN_ENDING:],
+        "file": visible(files[i]),
         "old": {"label": visible(names[before.predictions[i]]), "probability": _probability(before, i)},
-        "new": {"label": visible(names[after.predictions[i]]), "probability": _probability(after, i)},
-        "reject": f"{reject[i]:.3g}",
+        "new": {
+            "label": visible(final.names[final.indices[i]]),
+            "probability": "" if rejected else _probability(after, i),
+        },
+        "best": {"label": visible(names[best]), "probability": _probability(after, i)} if rejected else None,
+        "number": int(final.indices[i]),
+        "rejected": rejected,
+        "changed": bool(best != before.predictions[i]),
+        "certain": f"{probabilities[0]:.4f}",
+        "moved": f"{probabilities[0] - probabilities[1]:.4f}",
+        "reject": f"{rejects.scores[i]:.2f}",
         "truth": None,
     }
     if labels is not None:
         text["truth"] = {
             "label": visible(names[labels[i]]),
             "before": "right" if before.predictions[i] == labels[i] else "wrong",
-            "after": "right" if after.predictions[i] == labels[i] else "wrong",
+            "after": "rejected" if rejected else "right" if best == labels[i] else "wrong",
         }
     return text
 
@@ -328,7 +374,7 @@ def _probability(result: Result, i: int) -> str:
     return f"{result.run.probabilities[i].max():.2f}"
 
 
-def _summary(comparison: Comparison, noun: str) -> str:
+def _summary(comparison: Comparison, rejects: Rejects, final: ClassColumn, noun: str) -> str:
     """The run in one line: sizes, encoder, method, and how many predictions changed."""
     features, adapted = comparison.features, comparison.results[-1]
     changed = comparison.changed(adapted)
@@ -338,46 +384,63 @@ def _summary(comparison: Comparison, noun: str) -> str:
         parts.append(f"encoder {visible(str(encoder['source']))}")
     parts.append(f"method {method_label(adapted.method)}")
     share = f"{100 * changed / features.n_samples:.1f}%"
-    return f"{', '.join(parts)}: {_counted(changed, 'prediction')} changed against zero-shot ({share})."
+    result = f"{', '.join(parts)}: {_counted(changed, 'prediction')} changed against zero-shot ({share})."
+    if rejects.above >= 1:
+        return result
+    rejected = f"{100 * rejects.count / features.n_samples:.1f}%"
+    return f"{result} {_counted(rejects.count, noun)} rejected as {visible(final.names[-1])} ({rejected})."
 
 
-def _headline(comparison: Comparison) -> str:
+def _headline(comparison: Comparison, rejects: Rejects, final: ClassColumn) -> str:
     """How accuracy changes where labels are known, else how many predictions change."""
     adapted, n_samples = comparison.results[-1], comparison.features.n_samples
     changed = f"{comparison.changed(adapted):,} of {_counted(n_samples, 'prediction')} changed"
+    if rejects.count:
+        changed += f", {rejects.count:,} {visible(final.names[-1])}"
     gain = comparison.gain(adapted)
     return changed if gain is None else prose(f"{method_label(adapted.method)} {points(gain)} points, {changed}")
 
 
-def _counts_title(comparison: Comparison) -> str:
+def _counts_title(comparison: Comparison, rejects: Rejects, final: ClassColumn) -> str:
     """The class whose number of images changes most."""
-    counts = [np.bincount(r.predictions, minlength=comparison.features.n_classes) for r in comparison.results]
-    change = counts[-1] - counts[0]
+    n_classes = len(final.names)
+    before = np.bincount(comparison.baseline.predictions, minlength=n_classes)
+    change = np.bincount(final.indices, minlength=n_classes) - before
     most = int(np.argmax(np.abs(change)))
     if not change[most]:
         return "Every class is given as many images as by zero-shot"
-    name = visible(comparison.features.class_names[most])
+    if most == n_classes - 1:
+        return f"{_counted(rejects.count, 'image')} {'shows' if rejects.count == 1 else 'show'} none of the classes"
+    name = visible(final.names[most])
     return f"{name} is given {_counted(abs(int(change[most])), 'image')} {'more' if change[most] > 0 else 'fewer'}"
 
 
-def class_counts(comparison: Comparison) -> list[dict[str, Any]]:
-    """How many images each class is given before and after, the largest after first; `width`s in percent of the
-    longest bar."""
+def class_counts(comparison: Comparison, final: ClassColumn) -> list[dict[str, Any]]:
+    """How many images each class is given before and after, the largest after first, and how many are rejected;
+    `width`s in percent of the longest bar. `number` is the class, where its images have a section."""
     n_classes = comparison.features.n_classes
-    before = np.bincount(comparison.baseline.predictions, minlength=n_classes)
-    after = np.bincount(comparison.results[-1].predictions, minlength=n_classes)
-    order = np.lexsort((-before, -after))
+    before = np.bincount(comparison.baseline.predictions, minlength=n_classes + 1)
+    after = np.bincount(final.indices, minlength=n_classes + 1)
+    order = np.lexsort((-before[:-1], -after[:-1]))
     shown, rest = order[:MAX_CLASSES], order[MAX_CLASSES:]
-    named = [(visible(comparison.features.class_names[k]), int(before[k]), int(after[k])) for k in shown]
-    longest = max(max(old, new) for _, old, new in named)
+    if after[-1]:
+        shown = np.append(shown, n_classes)
+    longest = max(int(before[shown].max()), int(after[shown].max()))
     rows: list[dict[str, Any]] = [
-        {"name": name, "old": old, "new": new, "widths": [f"{100 * n / longest:.1f}" for n in (old, new)]}
-        for name, old, new in named
+        {
+            "name": visible(final.names[k]),
+            "number": int(k) if after[k] else None,
+            "old": "" if k == n_classes else int(before[k]),
+            "new": int(after[k]),
+            "widths": [f"{100 * n / longest:.1f}" for n in (int(before[k]), int(after[k]))],
+        }
+        for k in shown
     ]
     if len(rest):
         # Without bars: a sum over many classes would be much longer than every other bar.
         other = _counted(len(rest), "other class")
-        rows.append({"name": other, "old": int(before[rest].sum()), "new": int(after[rest].sum()), "widths": []})
+        counts = {"old": int(before[rest].sum()), "new": int(after[rest].sum())}
+        rows.append({"name": other, "number": None, **counts, "widths": []})
     return rows
 
 
@@ -424,8 +487,12 @@ def thumbnail(image: Image, longest: int) -> Thumbnail:
     small = image.convert("RGB").resize((width, height), resampling, reducing_gap=REDUCING_GAP)
     # Pillow would write a comment that it has read.
     small.info = {}
-    data = _jpeg(small, limit=HEADER_BYTES + int(BYTES_PER_PIXEL * width * height))
+    data = _jpeg(small, limit=_most_bytes(width, height))
     return Thumbnail(f"data:image/jpeg;base64,{base64.b64encode(data).decode('ascii')}", width, height)
+
+
+def _most_bytes(width: int, height: int) -> int:
+    return HEADER_BYTES + int(BYTES_PER_PIXEL * width * height)
 
 
 def _jpeg(image: Image, *, limit: int) -> bytes:

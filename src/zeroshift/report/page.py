@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import re
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,7 @@ __all__ = [
     "identifier",
     "is_report",
     "method_class",
+    "page_script",
     "render_template",
     "starts_with_generator",
     "write_text",
@@ -55,9 +58,25 @@ def render_template(template: str, context: Mapping[str, Any]) -> str:
     )
     environment.globals.update(version=__version__, page_colours=PAGE_COLOURS)
     environment.filters.update(
-        identifier=identifier, label=method_label, method_class=method_class, minus=_minus, prose=_prose, whole=_whole
+        breakable=_breakable,
+        identifier=identifier,
+        label=method_label,
+        method_class=method_class,
+        minus=_minus,
+        prose=_prose,
+        whole=_whole,
     )
     return environment.get_template(template).render(context)
+
+
+def page_script(name: str) -> dict[str, Any]:
+    """The script of a page, for its template: `script`, the text of a file next to the templates, and `script_hash`, by
+    which the page's Content-Security-Policy allows this script and no other."""
+    from markupsafe import Markup
+
+    text = files("zeroshift.report").joinpath("templates", name).read_text(encoding="utf-8")
+    digest = hashlib.sha256(text.encode()).digest()
+    return {"script": Markup(text), "script_hash": f"sha256-{base64.b64encode(digest).decode('ascii')}"}
 
 
 def drawing(figure: Figure, *, name: str, text: str) -> dict[str, str]:
@@ -108,6 +127,13 @@ def _whole(text: str) -> Markup:
         for part in parts
     )
     return Markup("").join(spans)
+
+
+def _breakable(name: str) -> Markup:
+    """A file name that may be broken after a separator, and within a word only where it has to be."""
+    from markupsafe import Markup
+
+    return Markup("<wbr>").join(re.split(r"(?<=[/\\_,;+=#-])(?=[^/\\_,;+=#-])", visible(name)))
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

@@ -11,18 +11,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, to_numpy
 from zeroshift.evaluate import Comparison
 from zeroshift.files import atomic_path
+from zeroshift.parameters import Number
+from zeroshift.reject import Rejects, rejected_label
 from zeroshift.report.tables import csv_text, encodable, write_csv_rows
 
 __all__ = [
     "ClassColumn",
+    "PartialColumn",
     "PredictionColumn",
     "SecondsColumn",
     "check_predictions_format",
+    "check_top_k",
     "checked_files",
-    "checked_reject",
+    "checked_rejects",
+    "final_classes",
     "write_csv",
     "write_parquet",
     "write_predictions",
@@ -42,8 +46,15 @@ class SecondsColumn(NamedTuple):
     seconds: np.ndarray
 
 
-PredictionColumn = ClassColumn | SecondsColumn | np.ndarray | Sequence[str]
-"""Classes, times, numbers or texts, one per row."""
+class PartialColumn(NamedTuple):
+    """Numbers, of which some are missing: empty in .csv, null in .parquet."""
+
+    numbers: np.ndarray
+    missing: np.ndarray
+
+
+PredictionColumn = ClassColumn | SecondsColumn | PartialColumn | np.ndarray | Sequence[str]
+"""Classes, times, numbers, truth values or texts, one per row."""
 
 
 def write_csv(path: Path, columns: Mapping[str, PredictionColumn], *, raw: bool = False) -> None:
@@ -54,7 +65,7 @@ def write_csv(path: Path, columns: Mapping[str, PredictionColumn], *, raw: bool 
     write = encodable if raw else csv_text
     with open(path, "w", encoding="utf-8", newline="") as handle:
         rows = zip(*(_cells(column, write) for column in columns.values()), strict=True)
-        write_csv_rows(handle, chain([tuple(columns)], rows))
+        write_csv_rows(handle, chain([tuple(map(write, columns))], rows))
 
 
 def _cells(column: PredictionColumn, write: Callable[[str], str]) -> Iterable[str]:
@@ -63,7 +74,11 @@ def _cells(column: PredictionColumn, write: Callable[[str], str]) -> Iterable[st
         return (names[index] for index in column.indices)
     if isinstance(column, SecondsColumn):
         return (f"{seconds:.3f}" for seconds in column.seconds)
+    if isinstance(column, PartialColumn):
+        return ("" if gone else f"{value:.6g}" for value, gone in zip(column.numbers, column.missing, strict=True))
     if isinstance(column, np.ndarray):
+        if column.dtype.kind == "b":
+            return ("true" if value else "false" for value in column)
         return (f"{value:.6g}" for value in column) if column.dtype.kind == "f" else map(str, column)
     return map(write, column)
 
@@ -80,11 +95,13 @@ def write_parquet(path: Path, columns: Mapping[str, PredictionColumn]) -> None:
             arrays[name] = pa.DictionaryArray.from_arrays(pa.array(column.indices, pa.int32()), names)
         elif isinstance(column, SecondsColumn):
             arrays[name] = pa.array(column.seconds)
+        elif isinstance(column, PartialColumn):
+            arrays[name] = pa.array(column.numbers, mask=column.missing)
         elif isinstance(column, np.ndarray):
             arrays[name] = pa.array(column)
         else:
             arrays[name] = pa.array(map(encodable, column), pa.string())
-    pq.write_table(pa.table(arrays), path)
+    pq.write_table(pa.table(list(arrays.values()), names=list(map(encodable, arrays))), path)
 
 
 SUFFIXES = (".csv", ".parquet", ".npz")
@@ -107,27 +124,48 @@ def check_predictions_format(path: str | os.PathLike[str]) -> None:
         )
 
 
+def check_top_k(top_k: int, n_classes: int, name: str = "top_k") -> int:
+    """The number of most probable classes to write; an error, which calls it `name`, if there are fewer classes."""
+    number = int(Number(0, integer=True).check(name, top_k))
+    if number > n_classes:
+        raise ValueError(f"{name} must be at most {n_classes}, the number of classes; got {number}. Fix: {n_classes}.")
+    return number
+
+
 def write_predictions(
     path: str | os.PathLike[str],
     comparison: Comparison,
-    reject: Array,
+    rejects: Rejects,
     *,
+    top_k: int = 0,
+    per_class: bool = False,
     raw_csv: bool = False,
     seconds: np.ndarray | None = None,
 ) -> None:
     """Write the predictions of the last method of a comparison and of its baseline; completely or not at all.
 
-    .csv and .parquet have one row per sample with the columns `file` (`row` where samples have no names),
-    `prediction`, `probability`, `zero_shot`, `zero_shot_probability`, `reject` and, where they are known, `label`, the
-    true class, and after the names `time`, in seconds. Classes are names. CSV holds six significant digits and times to
-    the millisecond, parquet all. .npz holds `probabilities` (N, K), `predictions`, `zero_shot_predictions` and `labels`
-    as class indices, `reject`, `class_names`, `files` and `times`.
+    .csv and .parquet have one row per sample. Classes are names. CSV holds six significant digits and times to the
+    millisecond, parquet all.
+
+    - `file`, the name of the sample, or `row`, its number; `time` in seconds, where times are known
+    - `prediction`: a class, or "none of these" for rejected samples
+    - `probability` of the prediction; empty for rejected samples
+    - `zero_shot`, `zero_shot_probability`: the same for the baseline, which rejects nothing
+    - `reject`: the reject score, from 0 to 1; `rejected`: true or false
+    - `best_class`, `best_probability`: the most probable class, also for rejected samples, if it had to be one of them
+    - `label`: the true class, where it is known
+    - `top_1`, `top_1_probability` and so on with `top_k`, and `p(CLASS)` for every class with `per_class`
+
+    .npz holds `probabilities` (N, K), `predictions` as class indices, -1 for rejected samples, `best_classes`,
+    `zero_shot_predictions`, `labels`, `reject`, `rejected`, `class_names`, `files` and `times`.
 
     Parameters
     ----------
     path : where to; a file of that name is replaced.
     comparison : zero-shot first and the method last.
-    reject : (N,) scores; the higher, the less a sample is like any of the classes.
+    rejects : of the samples of the comparison.
+    top_k : how many of the most probable classes are written, the most probable first.
+    per_class : whether the probability of every class is written. .npz always has them.
     raw_csv : write names to .csv as they are. By default, a name that a spreadsheet would compute as a formula gets an
         apostrophe before it, and control characters are spelled out.
     seconds : (N,) times of the samples, for frames of a video.
@@ -137,50 +175,77 @@ def write_predictions(
     >>> import tempfile
     >>> from zeroshift import FeatureSet, OnlineADAPT, ZeroShot
     >>> from zeroshift.evaluate import compare
+    >>> from zeroshift.reject import class_distances
     >>> pets = FeatureSet(np.eye(2), prototypes=np.eye(2), class_names=["cat", "dog"], sample_names=["a.jpg", "b.jpg"])
     >>> comparison = compare(pets, [ZeroShot(np.eye(2)), OnlineADAPT(np.eye(2))])
+    >>> rejects = Rejects.of(class_distances(pets.features, pets.prototypes_for()))
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_predictions(Path(folder) / "p.csv", comparison, np.array([0.25, 0.5]))
+    ...     write_predictions(Path(folder) / "p.csv", comparison, rejects)
     ...     print((Path(folder) / "p.csv").read_text())
-    file,prediction,probability,zero_shot,zero_shot_probability,reject
-    a.jpg,cat,1,cat,1,0.25
-    b.jpg,dog,1,dog,1,0.5
+    file,prediction,probability,zero_shot,zero_shot_probability,reject,rejected,best_class,best_probability
+    a.jpg,cat,1,cat,1,0.05,false,cat,1
+    b.jpg,dog,1,dog,1,0.05,false,dog,1
     """
     check_predictions_format(path)
-    suffix, reject = Path(path).suffix, checked_reject(comparison, reject)
+    suffix, top_k = Path(path).suffix, check_top_k(top_k, comparison.features.n_classes)
+    checked_rejects(comparison, rejects)
     with atomic_path(path) as temporary:
         if suffix == ".npz":
-            _write_npz(temporary, comparison, reject, seconds)
-        elif suffix == ".csv":
-            write_csv(temporary, _columns(comparison, reject, seconds), raw=raw_csv)
+            _write_npz(temporary, comparison, rejects, seconds)
+            return
+        columns = _columns(comparison, rejects, seconds, top_k, per_class)
+        if suffix == ".csv":
+            write_csv(temporary, columns, raw=raw_csv)
         else:
-            write_parquet(temporary, _columns(comparison, reject, seconds))
+            write_parquet(temporary, columns)
 
 
-def _columns(comparison: Comparison, reject: np.ndarray, seconds: np.ndarray | None) -> dict[str, PredictionColumn]:
+def final_classes(comparison: Comparison, rejects: Rejects) -> ClassColumn:
+    """The classes that the last method predicts; rejected samples have one more, with a name of its own."""
+    names = comparison.features.class_names
+    best = comparison.results[-1].predictions
+    return ClassColumn(np.where(rejects.rejected, len(names), best), (*names, rejected_label(names)))
+
+
+def _columns(
+    comparison: Comparison, rejects: Rejects, seconds: np.ndarray | None, top_k: int, per_class: bool
+) -> dict[str, PredictionColumn]:
     adapted, zero_shot = comparison.results[-1], comparison.baseline
     names, labels = comparison.features.class_names, comparison.features.labels
-    files = comparison.features.sample_names
+    files, probabilities = comparison.features.sample_names, adapted.run.probabilities
     columns: dict[str, PredictionColumn] = {
         **({"row": np.arange(comparison.features.n_samples)} if files is None else {"file": files}),
         **({} if seconds is None else {"time": SecondsColumn(seconds)}),
-        "prediction": ClassColumn(adapted.predictions, names),
-        "probability": adapted.run.probabilities.max(axis=1),
+        "prediction": final_classes(comparison, rejects),
+        "probability": PartialColumn(probabilities.max(axis=1), rejects.rejected),
         "zero_shot": ClassColumn(zero_shot.predictions, names),
         "zero_shot_probability": zero_shot.run.probabilities.max(axis=1),
-        "reject": reject,
+        "reject": rejects.scores,
+        "rejected": rejects.rejected,
+        "best_class": ClassColumn(adapted.predictions, names),
+        "best_probability": probabilities.max(axis=1),
     }
     if labels is not None:
         columns["label"] = ClassColumn(labels, names)
+    # Like `predictions`: of equally probable classes, the first comes first.
+    ranked = np.argsort(-probabilities, axis=1, kind="stable")[:, :top_k]
+    for place in range(top_k):
+        columns[f"top_{place + 1}"] = ClassColumn(ranked[:, place], names)
+        columns[f"top_{place + 1}_probability"] = np.take_along_axis(probabilities, ranked[:, [place]], axis=1)[:, 0]
+    if per_class:
+        columns |= {f"p({name})": probabilities[:, k] for k, name in enumerate(names)}
     return columns
 
 
-def _write_npz(path: Path, comparison: Comparison, reject: np.ndarray, seconds: np.ndarray | None) -> None:
+def _write_npz(path: Path, comparison: Comparison, rejects: Rejects, seconds: np.ndarray | None) -> None:
+    best = comparison.results[-1].predictions
     arrays: dict[str, Any] = {
         "probabilities": comparison.results[-1].run.probabilities,
-        "predictions": comparison.results[-1].predictions,
+        "predictions": np.where(rejects.rejected, -1, best),
+        "best_classes": best,
         "zero_shot_predictions": comparison.baseline.predictions,
-        "reject": reject,
+        "reject": rejects.scores,
+        "rejected": rejects.rejected,
         "class_names": np.array(comparison.features.class_names, dtype=str),
     }
     if comparison.features.labels is not None:
@@ -205,16 +270,17 @@ def checked_files(comparison: Comparison) -> tuple[str, ...]:
     return names
 
 
-def checked_reject(comparison: Comparison, reject: Array) -> np.ndarray:
-    """The reject scores as an array; an error where they are not one finite number per image."""
-    scores, n_samples = to_numpy(reject), comparison.features.n_samples
-    if scores.shape != (n_samples,) or scores.dtype.kind != "f":
-        raise ValueError(
-            f"reject must be a vector of {n_samples} floating-point scores, one for each image; "
-            f"got shape {scores.shape} of {scores.dtype}. Fix: score every image of the set, in its order."
+def checked_rejects(comparison: Comparison, rejects: Rejects) -> Rejects:
+    """The argument; an error where it is not about as many samples as the comparison."""
+    if not isinstance(rejects, Rejects):
+        raise TypeError(
+            f"rejects must be a zeroshift.reject.Rejects; got {type(rejects).__name__}. "
+            "Fix: Rejects.of(class_distances(features, prototypes))."
         )
-    faulty = ~np.isfinite(scores)
-    if faulty.any():
-        at = int(np.argmax(faulty))
-        raise ValueError(f"reject must be finite; got {scores[at]} for image {at}. Fix: look at that image's feature.")
-    return scores
+    n_samples = comparison.features.n_samples
+    if rejects.scores.shape != (n_samples,) or rejects.rejected.shape != (n_samples,):
+        raise ValueError(
+            f"rejects must be about the {n_samples} samples of the comparison; got {len(rejects.scores)}. "
+            "Fix: Rejects.of(...) of the whole set, in its order."
+        )
+    return rejects

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zeroshift.files import atomic_path
+from zeroshift.reject import rejected_label
 from zeroshift.report.formatting import counted, visible
-from zeroshift.report.predictions import ClassColumn, SecondsColumn, write_csv
+from zeroshift.report.predictions import ClassColumn, PartialColumn, SecondsColumn, write_csv
 from zeroshift.report.style import CLASS_COLOURS
 from zeroshift.report.tables import ReportColumn, ReportTable
 
@@ -45,9 +46,9 @@ class Segment(NamedTuple):
     end: float
     """Time of the first frame of the next segment; of the last one, the end of the sequence."""
     label: int
-    """Class index."""
-    probability: float
-    """Mean, over its frames, of the probability of the label."""
+    """Class index; the number of classes for frames that show none of them."""
+    probability: float | None
+    """Mean, over its frames, of the probability of the label; None for frames that show none of the classes."""
     first: int
     """Position of its first frame among the frames that have an answer."""
     frames: int
@@ -71,7 +72,7 @@ class Timeline:
     times: np.ndarray
     """Of each frame, ascending."""
     names: Sequence[str]
-    """Of the classes."""
+    """Of the classes, and of frames that show none of them."""
     in_seconds: bool
     """Whether times are seconds; otherwise they are numbers of frames."""
 
@@ -85,8 +86,11 @@ class Timeline:
         end: float,
         names: Sequence[str],
         in_seconds: bool = True,
+        rejected: np.ndarray | None = None,
     ) -> Timeline:
-        """From the label of each frame and the label's probability, both (N,)."""
+        """From the label of each frame, the label's probability and whether the frame is rejected, each (N,)."""
+        if rejected is not None:
+            predictions = np.where(rejected, len(names), predictions)
         starts = np.flatnonzero(np.r_[True, predictions[1:] != predictions[:-1]])
         stops = np.append(starts[1:], len(predictions))
         segments = tuple(
@@ -94,13 +98,13 @@ class Timeline:
                 start=float(times[first]),
                 end=float(times[stop] if stop < len(times) else end),
                 label=int(predictions[first]),
-                probability=float(np.mean(probabilities[first:stop])),
+                probability=None if predictions[first] == len(names) else float(np.mean(probabilities[first:stop])),
                 first=int(first),
                 frames=int(stop - first),
             )
             for first, stop in zip(starts, stops, strict=True)
         )
-        return cls(segments, times, names, in_seconds)
+        return cls(segments, times, (*names, rejected_label(names)), in_seconds)
 
     @property
     def start(self) -> float:
@@ -113,10 +117,12 @@ class Timeline:
     @property
     def headline(self) -> str:
         """How many segments of how many classes, and how long."""
-        classes = len({segment.label for segment in self.segments})
+        classes = len({segment.label for segment in self.segments if segment.probability is not None})
         of = counted(classes, "class", "classes")
+        none = sum(segment.probability is None for segment in self.segments)
+        rejected = f", {none:,} of them {self.names[-1]}," if none else ""
         length = self.moment(self.end - self.start) if self.in_seconds else counted(len(self.times), "frame")
-        return f"{counted(len(self.segments), 'segment')} of {of} in {length}"
+        return f"{counted(len(self.segments), 'segment')}{rejected} of {of} in {length}"
 
     def records(self) -> list[dict[str, Any]]:
         """For JSON; numbers of frames are integers."""
@@ -138,7 +144,7 @@ class Timeline:
             ReportColumn("start", format=self.moment, is_right=True, is_whole=True),
             ReportColumn("end", format=self.moment, is_right=True, is_whole=True),
             ReportColumn("label"),
-            ReportColumn("probability", format=lambda p: f"{p:.2f}", is_right=True),
+            ReportColumn("probability", format="{:.2f}".format, is_right=True),
             ReportColumn("frames", is_right=True),
         )
         rows = (
@@ -159,8 +165,13 @@ class Timeline:
             lasted[segment.label] += segment.end - segment.start
         longest = sorted(lasted, key=lambda label: -lasted[label])[:MAX_LANES]
         labels = [label for label in lasted if label in longest]  # in the order in which they first appear
+        none = len(self.names) - 1
         lanes: list[dict[str, Any]] = [
-            {"name": _shortened(visible(self.names[label])), "colour": CLASS_COLOURS[place], "bars": []}
+            {
+                "name": _shortened(visible(self.names[label])),
+                "colour": "currentColor" if label == none else CLASS_COLOURS[place],
+                "bars": [],
+            }
             for place, label in enumerate(labels)
         ]
         others = len(lasted) - len(labels)
@@ -171,12 +182,13 @@ class Timeline:
         place_of = {label: place for place, label in enumerate(labels)}
         bars = sorted(self.segments, key=lambda segment: segment.start - segment.end)[:MAX_BARS]
         for segment in sorted(bars):
+            probability = "" if segment.probability is None else f"{segment.probability:.2f}"
             lanes[place_of.get(segment.label, -1)]["bars"].append(
                 {
                     "x": self._position(segment.start),
                     "width": self._position(self.start + segment.end - segment.start),
-                    "opacity": f"{PALEST + (1 - PALEST) * segment.probability:.2f}",
-                    "text": f"{self.span(segment)}: {visible(self.names[segment.label])} {segment.probability:.2f}",
+                    "opacity": f"{PALEST + (1 - PALEST) * (segment.probability or 0):.2f}",
+                    "text": f"{self.span(segment)}: {visible(self.names[segment.label])} {probability}".rstrip(),
                 }
             )
         for place, lane in enumerate(lanes):
@@ -239,7 +251,7 @@ def clock(seconds: float, *, decimals: int) -> str:
 
 def write_segments(path: str | os.PathLike[str], timeline: Timeline, *, raw_csv: bool = False) -> None:
     """Write a .csv with one row per segment: `start`, `end`, `label`, `probability`, `frames`; completely or not at
-    all. `raw_csv` as in `write_predictions`."""
+    all. A segment that shows none of the classes has no probability. `raw_csv` as in `write_predictions`."""
     segments = timeline.segments
     starts, ends = (np.array(times) for times in ([s.start for s in segments], [s.end for s in segments]))
     time = SecondsColumn if timeline.in_seconds else lambda times: times.astype(np.int64)
@@ -250,7 +262,10 @@ def write_segments(path: str | os.PathLike[str], timeline: Timeline, *, raw_csv:
                 "start": time(starts),
                 "end": time(ends),
                 "label": ClassColumn(np.array([segment.label for segment in segments]), timeline.names),
-                "probability": np.array([segment.probability for segment in segments]),
+                "probability": PartialColumn(
+                    np.array([segment.probability or 0.0 for segment in segments]),
+                    np.array([segment.probability is None for segment in segments]),
+                ),
                 "frames": np.array([segment.frames for segment in segments]),
             },
             raw=raw_csv,

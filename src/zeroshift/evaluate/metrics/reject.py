@@ -1,40 +1,13 @@
-"""Scores for samples that belong to none of the classes, and how well a score separates them from the others."""
+"""How well a score separates samples that belong to none of the classes from the others."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from zeroshift.arrays import Array, to_numpy
+from zeroshift.arrays import Array
 from zeroshift.evaluate.metrics.base import Metric, checked_flags, checked_fraction, checked_numbers
-from zeroshift.features import FeatureSet
-from zeroshift.features.checks import blocks
 
-__all__ = ["TRUE_POSITIVE_RATE", "RejectCurve", "reject_scores"]
-
-
-def reject_scores(features: FeatureSet, prompt: str | None = None, *, prototypes: Array | None = None) -> np.ndarray:
-    """(N,) 1 - the largest cosine similarity to a prototype; higher means less similar to every class.
-
-    The prototypes are those of the prompt mode, unless others are given (K, d). The scores of one set can be ranked and
-    thresholded; a good threshold depends on the encoder. The scores depend neither on the logit scale nor on what a
-    method has learned.
-
-    >>> pets = FeatureSet(np.array([[1.0, 0.0], [0.6, 0.8]]), prototypes=np.array([[1.0, 0.0]]))
-    >>> reject_scores(pets).tolist()
-    [0.0, 0.4]
-    """
-    if not isinstance(features, FeatureSet):
-        raise TypeError(
-            f"features must be a FeatureSet; got {type(features).__name__}. "
-            "Fix: zeroshift.FeatureSet(features, prototypes=prototypes)."
-        )
-    given = features.prototypes_for(prompt) if prototypes is None else to_numpy(prototypes)
-    wide = given.astype(np.float32)
-    scores = np.empty(features.n_samples, np.float32)
-    for rows in blocks(features.n_samples, max(features.n_classes, features.dimension)):
-        cosines = np.asarray(features.features[rows], np.float32) @ wide.T
-        scores[rows] = np.maximum(1 - cosines.max(axis=1), 0)  # rounding can make a row slightly longer than 1
-    return scores.astype(np.float64).round(6)
+__all__ = ["TRUE_POSITIVE_RATE", "RejectCurve"]
 
 
 TRUE_POSITIVE_RATE = 0.95
