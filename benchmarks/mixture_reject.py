@@ -1,4 +1,4 @@
-"""How well the anchored mixture's reject score and other scores separate unknown classes from known ones.
+"""How well the evidence of the anchored mixture and other scores separate unknown classes from known ones.
 
     python benchmarks/mixture_reject.py ../shared/packs/eval ../shared/packs/clip
 
@@ -23,7 +23,7 @@ from zeroshift import OnlineADAPT, OnlineAnchoredMixture, TransductiveADAPT, Tra
 from zeroshift.evaluate.metrics.reject import RejectCurve
 from zeroshift.evaluate.metrics.scorecard import uncertainty
 from zeroshift.evaluate.resources import one_blas_thread
-from zeroshift.experiments.open_set import HELD_OUT, mixture_scores
+from zeroshift.experiments.open_set import HELD_OUT
 from zeroshift.files import atomic_path
 from zeroshift.mixture.base import AnchoredMixture
 
@@ -37,12 +37,16 @@ SCORES = {
     "adapt_transductive": "ADAPT transductive, probability",
     "online_probability": "mixture online, probability",
     "online_distance": "mixture online, distance",
-    "online": "mixture online, reject score",
+    "online": "mixture online, evidence",
     "transductive_probability": "mixture transductive, probability",
     "transductive_distance": "mixture transductive, distance",
-    "transductive": "mixture transductive, reject score",
+    "transductive": "mixture transductive, evidence",
 }
-"""Probability: one minus the largest. Distance: Mahalanobis, to the nearest class, after the whole stream or set."""
+"""Probability: one minus the largest. Distance: Mahalanobis, to the nearest class, after the whole stream or set.
+Evidence: see `evidence`."""
+
+BATCH_ROWS = 32
+"""Samples per call of an online mixture."""
 
 
 def measure(group: str, where: str, seed: int) -> dict[str, float]:
@@ -68,6 +72,34 @@ def measure(group: str, where: str, seed: int) -> dict[str, float]:
         answers, scores[name] = mixture_scores(mixture, features)
         scores[f"{name}_probability"], scores[f"{name}_distance"] = uncertainty(answers), nearest(mixture, features)
     return {name: 100 * area(values, unknown) for name, values in scores.items()}
+
+
+def mixture_scores(mixture: AnchoredMixture, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities (N, K) and evidence scores (N,). An online mixture scores samples before it learns from them, a
+    transductive one after the whole set."""
+    if mixture.protocol != "online":
+        probabilities = mixture.adapt(features)
+        return probabilities, evidence(mixture, features, features.mean(axis=0))
+    probabilities, scores = [], []
+    for start in range(0, len(features), BATCH_ROWS):
+        some = features[start : start + BATCH_ROWS]
+        scores.append(evidence(mixture, some, features[: max(start, 1)].mean(axis=0)))
+        probabilities.append(mixture.adapt(some))
+    return np.concatenate(probabilities), np.concatenate(scores)
+
+
+def evidence(mixture: AnchoredMixture, features: np.ndarray, center: np.ndarray) -> np.ndarray:
+    """(N,) negative log of the total evidence for all classes: the sum over classes of exp(scale (t.x - 1) - 1/2 w rho
+    calm (D - D0)), with D the distance to a class and D0 that to the mean `center` of the samples so far."""
+    x = features.astype(np.float64)
+    precision, means, prototypes = mixture.precision_matrix, mixture.means, np.asarray(mixture.prototypes, np.float64)
+    directions, to_center = means @ precision, precision @ center
+    # x^T P x is in both distances and cancels.
+    difference = np.sum(directions * means, axis=1) - center @ to_center - 2 * x @ (directions - to_center).T
+    logs = mixture.logit_scale * (x @ prototypes.T - 1)
+    logs -= 0.5 * mixture.weight * mixture.calm * mixture.reliability * difference
+    largest = logs.max(axis=1)
+    return -largest - np.log(np.exp(logs - largest[:, None]).sum(axis=1))
 
 
 def nearest(mixture: AnchoredMixture, features: np.ndarray) -> np.ndarray:

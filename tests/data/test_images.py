@@ -315,3 +315,39 @@ def test_files_without_an_array_are_refused(tmp_path):
         ImageArrays(tmp_path / "x.npz")
     with pytest.raises(ImageError, match=r"cannot be read"):
         ImageArrays(tmp_path)
+
+
+# For thumbnails.
+
+
+@pytest.mark.parametrize("upright", [False, True])
+def test_photographs_can_be_decoded_at_a_fraction_of_their_size(upright, tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by a quarter
+    smooth = Image.fromarray(NOISE).resize((1600, 1200))
+    (tmp_path / "a.jpg").write_bytes(encoded(smooth, "JPEG", exif=exif))
+    files = ImageFiles(tmp_path, ("a.jpg",), upright)
+    whole, small = files.open(0).image, files.open_reduced(0, 320).image
+    assert whole.size == ((1200, 1600) if upright else (1600, 1200))
+    assert 320 <= min(small.size) < min(whole.size)
+    shrunk = np.asarray(whole.resize(small.size, Image.Resampling.BOX), float)
+    assert np.abs(shrunk - np.asarray(small, float)).mean() < 3
+
+
+def test_other_formats_and_small_photographs_are_decoded_as_they_are(tmp_path):
+    image = Image.fromarray(NOISE)
+    (tmp_path / "a.png").write_bytes(encoded(image, "PNG"))
+    (tmp_path / "b.jpg").write_bytes(encoded(image, "JPEG"))
+    files = ImageFiles(tmp_path, ("a.png", "b.jpg"))
+    for i in range(2):
+        np.testing.assert_array_equal(pixels(files.open_reduced(i, 320)), pixels(files.open(i)))
+    np.save(tmp_path / "images.npy", NOISE[None])
+    arrays = ImageArrays(tmp_path / "images.npy")
+    np.testing.assert_array_equal(pixels(arrays.open_reduced(0, 8)), NOISE)
+
+
+def test_a_damaged_photograph_is_an_error_at_any_size(tmp_path):
+    data = encoded(Image.fromarray(NOISE).resize((1600, 1200)), "JPEG")
+    (tmp_path / "a.jpg").write_bytes(data[: len(data) // 2])
+    with pytest.raises(ImageError, match=r"a\.jpg: is truncated or damaged"):
+        ImageFiles(tmp_path, ("a.jpg",)).open_reduced(0, 320)
