@@ -313,6 +313,11 @@ def test_a_clip_of_few_scenes_is_not_rejected_in_part():
     assert clip.too_few
 
 
+def test_a_sequence_has_a_class_for_each_frame():
+    with pytest.raises(ValueError, match=r"sequence must have one class for each of the 30 samples; got shape \(29,\)"):
+        Rejects.of(draw(1, 30), sequence=np.zeros(29, int))
+
+
 def test_medians_of_neighbours():
     values = np.array([[float(v), float(v)] for v in (5, 1, 9, 2, 3, 8)])
     expected = [5, 3.5, 3, 3, 5.5, 3]

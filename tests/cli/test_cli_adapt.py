@@ -171,7 +171,7 @@ def test_class_names_as_a_list(call, small, tmp_path):
     for option in ("--classes", "--class-names"):
         done = call("adapt", tmp_path / "x.npz", option, ", ".join(names), "--out", tmp_path / "p.csv", "--force")
         assert done.exit_code == 0, done.stderr
-        assert {row["prediction"] for row in read(tmp_path / "p.csv")} <= set(names)
+        assert {row["best_class"] for row in read(tmp_path / "p.csv")} <= set(names)
     few = call("adapt", tmp_path / "x.npz", "--classes", "cat,dog", "--out", tmp_path / "p.csv", "--force")
     assert few.exit_code == 2
     assert "2" in few.stderr

@@ -9,14 +9,13 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from zeroshift.cli._encoder_options import OUTPUT_PANEL
 from zeroshift.evaluate import Comparison
 from zeroshift.method import Method
 from zeroshift.reject import REJECT_ABOVE, Rejects, class_distances
 from zeroshift.report.predictions import check_predictions_format, check_top_k, write_predictions
 
 __all__ = ["PerClass", "PredictionOptions", "RejectAbove", "TopK"]
-
-PREDICTIONS_PANEL = "What is written about each sample"
 
 NOTHING = 1.0
 """No score is above it."""
@@ -27,21 +26,21 @@ RejectAbove = Annotated[
         "--reject-above", metavar="NUMBER",
         help='Reject samples with a higher reject score, 0 to 1: their prediction is "none of these". none rejects '
         "nothing.",
-        show_default="0.5, the cut found without labels", rich_help_panel=PREDICTIONS_PANEL,
+        show_default="0.5, the cut found without labels", rich_help_panel=OUTPUT_PANEL,
     ),
 ]  # fmt: skip
 TopK = Annotated[
     int | None,
     typer.Option(
         "--top-k", metavar="N", help="Also write the N most probable classes and their probabilities.",
-        rich_help_panel=PREDICTIONS_PANEL,
+        rich_help_panel=OUTPUT_PANEL,
     ),
 ]  # fmt: skip
 PerClass = Annotated[
     bool,
     typer.Option(
         "--per-class", help="Also write the probability of every class, in one column each.",
-        rich_help_panel=PREDICTIONS_PANEL,
+        rich_help_panel=OUTPUT_PANEL,
     ),
 ]  # fmt: skip
 

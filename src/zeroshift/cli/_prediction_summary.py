@@ -134,8 +134,10 @@ class PredictionSummary:
         entries["changed"] = f"{self.comparison.changed(result):,} of {n_samples:,} predictions differ from zero-shot"
         if self.rejects.above < 1:
             rejected = f"{self.rejects.count:,} of {n_samples:,}: {self.rejected_label}"
-            few = f"too few to find the cut: more than {FIRST} are needed"
-            entries["rejected"] = f"{rejected} ({few if self.rejects.too_few else '--reject-above changes it'})"
+            note = "--reject-above changes it"
+            if self.rejects.too_few and not self.rejects.count:
+                note = f"too few to find the cut: more than {FIRST} are needed"
+            entries["rejected"] = f"{rejected} ({note})"
         return entries
 
     def warning_entries(self) -> dict[str, str]:
