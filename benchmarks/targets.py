@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,7 @@ def score_difference(scores: np.ndarray, definition: np.ndarray) -> dict[str, An
 def difference(problem_of: Problems, whole: bool) -> Row:
     """Every engine against `direct`: 5 000 samples at K = 1000, d = 512, and the streams of the tests."""
     problem = problem_of(1000, 512, 5000)
-    narrow = replace(problem, features=problem.features.astype(np.float32))
+    narrow = problem._replace(features=problem.features.astype(np.float32))
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         if whole:
@@ -115,7 +115,8 @@ def difference(problem_of: Problems, whole: bool) -> Row:
             scores = scores_of(engine, narrow, dtype)[rows].astype(np.float64)
             found[f"{engine}, {dtype}, K=1000 d=512"] = score_difference(scores, expected)
         for name, make in STREAMS.items():
-            stream = replace(make(), features=make().features.astype(np.float32))
+            stream = make()
+            stream = stream._replace(features=stream.features.astype(np.float32))
             definition = scores_of(DEFINITION, stream)
             for engine in fast_engines():
                 scores = scores_of(engine, stream, dtype).astype(np.float64)
