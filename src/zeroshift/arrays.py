@@ -438,12 +438,16 @@ class Rows:
             numbers = source.xp.asarray(numbers, device=source.device)
         return self._backend.asarray(self._features[numbers], self._dtype)
 
-    def blocks(self, size: int, *, reuse: bool = False) -> Iterator[tuple[slice, Array]]:
-        """(rows, features) in order, `size` rows at a time; with `reuse` a block may overwrite the one before it."""
+    def blocks(self, size: int, *, reuse: bool = False, within: slice | None = None) -> Iterator[tuple[slice, Array]]:
+        """(rows, features) in order, `size` rows at a time; with `reuse` a block may overwrite the one before it, and
+        with `within` only these rows are taken."""
+        first, last = (0, len(self)) if within is None else (within.start, within.stop)
         convert = reuse and self._features.dtype != self._dtype and Backend.of(self._features) == self._backend
-        buffer = self._backend.zeros((min(size, len(self)), self._features.shape[1]), self._dtype) if convert else None
-        for start in range(0, len(self), size):
-            rows = slice(start, min(start + size, len(self)))
+        buffer = (
+            self._backend.zeros((min(size, last - first), self._features.shape[1]), self._dtype) if convert else None
+        )
+        for start in range(first, last, size):
+            rows = slice(start, min(start + size, last))
             if buffer is None:
                 yield rows, self[rows]
             else:

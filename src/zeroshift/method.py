@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import wraps
 from types import TracebackType
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from zeroshift.frozen import Expression, FrozenHead, record
 from zeroshift.interrupts import Watch, postpone, resume
 from zeroshift.parameters import Constraint, Declared, array_parameter
 from zeroshift.suggest import did_you_mean
+from zeroshift.threads import own_threads
 from zeroshift.turns import Shared
 from zeroshift.views import as_images, check_unit_views
 from zeroshift.zero_shot import softmax
@@ -49,6 +50,9 @@ TOO_LARGE = (
 """What NumPy, Python and torch say about arrays that no memory holds, in errors other than a MemoryError."""
 
 T = TypeVar("T")
+
+Step: TypeAlias = "tuple[slice, Array | Callable[[slice], Iterator[Step]]]"
+"""Scores of some of the rows, or a function that yields the steps of a part of them: see `Method._adapt_scores`."""
 
 _REGISTERED: dict[str, type[Method]] = {}
 
@@ -197,6 +201,9 @@ class Method(Shared, Declared, ABC):
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         """Learn from the rows; yield (slice of the rows, their scores (n, K)) in order.
+
+        What follows learning may be left to several threads: instead of scores, a step may have a function from a slice
+        of the rows to an iterator of such steps.
 
         State changes happen inside `with self._learning(samples):`. Such a section is not interrupted, and counts the
         samples. By default nothing is learned: the rows are predicted and counted.
@@ -491,6 +498,19 @@ class Method(Shared, Declared, ABC):
     ) -> Array:
         """The scores that `run` yields for the rows, in the library, device and precision of `given`."""
 
+        def write(steps: Iterator[Step], answer: Array) -> None:
+            for block, scores in steps:
+                if callable(scores):
+                    write_in_threads(block, scores, answer)
+                else:
+                    answer[block] = self._probabilities(scores) if probabilities else scores
+
+        def write_in_threads(block: slice, score: Callable[[slice], Iterator[Step]], answer: Array) -> None:
+            count = block.stop - block.start
+            with own_threads(Backend.of(answer).library, scores=count * self.n_classes) as threads:
+                parts = [slice(block.start + part.start, block.start + part.stop) for part in threads.split(count)]
+                threads.map(lambda part: write(score(part), answer), parts)
+
         def collect() -> Array:
             self._check_usable()
             backend, caller = Backend.of(self.prototypes), Backend.of(given)
@@ -500,9 +520,9 @@ class Method(Shared, Declared, ABC):
                 shape = (len(rows), self.n_classes)
                 answer = backend.xp.empty(shape, dtype=getattr(backend.xp, precision), device=backend.device)
                 steps = run(rows)
+
                 try:
-                    for block, scores in steps:
-                        answer[block] = self._probabilities(scores) if probabilities else scores
+                    write(steps, answer)
                 finally:
                     if isinstance(steps, Generator):
                         steps.close()  # now: what it does at its end belongs to this call

@@ -18,13 +18,16 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, TypeVar
 
-__all__ = ["Threads", "own_threads"]
+__all__ = ["Threads", "count_threads", "own_threads"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 MOST_THREADS = 4
 """Threads of our own, at most. On a machine with more cores than that, the products of each use several."""
+
+FEW_SCORES = 500_000
+"""Fewer scores are computed by the present thread: starting others takes longer than they save."""
 
 
 class Threads:
@@ -81,19 +84,32 @@ class _Limit:
     before = 1
 
 
+def count_threads(library: str) -> int:
+    """How many threads `own_threads` uses now for large work.
+
+    >>> 1 <= count_threads("numpy") <= MOST_THREADS
+    True
+    """
+    if library != "numpy":
+        return 1
+    with _Limit.lock:
+        return min(_Limit.before if _Limit.users else _blas_threads(), MOST_THREADS)
+
+
 @contextmanager
-def own_threads(library: str) -> Iterator[Threads]:
-    """Threads for the products of this library; only the present one if products already use a single thread.
+def own_threads(library: str, *, scores: int | None = None) -> Iterator[Threads]:
+    """Threads for the products of this library; only the present one if products already use a single thread, or if
+    only a few `scores` are to be computed.
 
     Meanwhile the products of NumPy use as many threads as are left for each, usually one, in the whole process.
     Several calls may do this at the same time; after the last one everything is as it was.
     """
-    if library != "numpy":
+    if library != "numpy" or (scores is not None and scores < FEW_SCORES):
         yield Threads()
         return
     with _Limit.lock:
         if not _Limit.users:
-            _Limit.before = max((pool.get_num_threads() for pool in _blas_pools()), default=1)
+            _Limit.before = _blas_threads()
             _set_threads(_Limit.before // min(_Limit.before, MOST_THREADS))
         _Limit.users += 1
     count = min(_Limit.before, MOST_THREADS)
@@ -116,6 +132,10 @@ def _blas_pools() -> list[Any]:
     from threadpoolctl import ThreadpoolController
 
     return [pool for pool in ThreadpoolController().lib_controllers if pool.user_api == "blas"]
+
+
+def _blas_threads() -> int:
+    return max((pool.get_num_threads() for pool in _blas_pools()), default=1)
 
 
 def _set_threads(count: int) -> None:

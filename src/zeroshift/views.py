@@ -258,8 +258,10 @@ class AveragedRows(Rows):
         start, stop, _ = rows.indices(len(self))
         return self._gather(start, stop, self._images.__getitem__)
 
-    def blocks(self, size: int, *, reuse: bool = False) -> Iterator[tuple[slice, Array]]:
-        return super().blocks(size)  # an average is a new array every time, so there is no memory to reuse
+    def blocks(self, size: int, *, reuse: bool = False, within: slice | None = None) -> Iterator[tuple[slice, Array]]:
+        return super().blocks(
+            size, within=within
+        )  # an average is a new array every time, so there is no memory to reuse
 
     def take(self, rows: Array) -> Array:
         numbers = to_numpy(rows)

@@ -202,14 +202,14 @@ def test_a_set_added_up_in_chunks_equals_its_samples(dtype, certain):
     zeros = Sums.zeros(Backend.of(q), classes, d)
     expected = zeros.add_samples(features.astype(np.float64), q).add_posteriors(y)
     origin = features[:9].mean(axis=0).astype(np.float32).astype(np.float64)
-    sums = SetSums(zeros, origin, None)
-    for start in range(0, n, 230):
-        chunk = slice(start, start + 230)
+    parts = [SetSums(zeros, origin, None, y[:50].mean(axis=0).astype(dtype)) for _ in range(2)]
+    for number, start in enumerate(range(0, n, 230)):
+        sums, chunk = parts[number % 2], slice(start, start + 230)
         columns = new_columns(Backend.of(q), len(features[chunk]), d, dtype)
         columns[:, :d] = features[chunk] - origin.astype(dtype)
         sums.add_labels(columns, q[chunk].astype(dtype), None)
         sums.add_features(columns, y[chunk].astype(dtype), None)
-    found = sums.result()
+    found = parts[0].add(parts[1]).result()
     tolerance = 1e-11 if dtype is np.float64 else 1e-4
     for name, array in expected.arrays().items():
         np.testing.assert_allclose(getattr(found, name), array, rtol=0, atol=tolerance, err_msg=name)

@@ -7,9 +7,9 @@ that fit the memory budget. `transductive_float32` has both passes with products
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
@@ -24,6 +24,7 @@ from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
 from zeroshift.parameters import Number, Optional, parameter, state
 from zeroshift.precision import FLOAT32_TOLERANCE, ProductDiagnostics, precision_parameter
 from zeroshift.state_checks import check_range
+from zeroshift.threads import Threads, count_threads, own_threads
 from zeroshift.zero_shot import TIE, log_posterior, quantize, softmax, zero_shot_stats
 
 __all__ = [
@@ -114,6 +115,13 @@ class SoftSums(NamedTuple):
         weight = self.weight + namespace(posterior).sum(posterior, axis=0)
         return SoftSums(self.weighted_sum + posterior.T @ features, weight)
 
+    @classmethod
+    def total(cls, parts: Sequence[SoftSums]) -> SoftSums:
+        """The sums over the samples of all parts."""
+        return reduce(
+            lambda total, part: cls(total.weighted_sum + part.weighted_sum, total.weight + part.weight), parts
+        )
+
 
 def collect_statistics(
     rows: Rows,
@@ -128,18 +136,38 @@ def collect_statistics(
     If `log_normalisers` (N,) is given, it receives log sum_k exp(s t_k.x) of every row.
     """
     backend = Backend.of(prototypes)
-    xp = backend.xp
-    classes = prototypes.shape[0]
     scaled = (logit_scale * prototypes).T
-    weighted_sum, weight = xp.zeros_like(prototypes), backend.zeros((classes,))
+
+    def collect(part: slice) -> tuple[SoftSums, MostConfident]:
+        return _collect_part(rows, part, chunk_rows, scaled, bank.capacity, log_normalisers)
+
+    with own_threads(backend.library, scores=len(rows) * prototypes.shape[0]) as threads:
+        parts = threads.map(collect, threads.split(len(rows)))
     most_confident = MostConfident(backend, bank.capacity)
+    for _, of_part in parts:
+        classes, _, at, confidences, probabilities = of_part.chosen()
+        most_confident.offer_rows(classes, confidences, probabilities, at)
+    chosen, ranks, at, confidences, probabilities = most_confident.chosen()
+    bank.fill(rows.take(at), to_numpy(chosen), to_numpy(ranks), probabilities, confidences)
+    return SoftSums.total([sums for sums, _ in parts])
+
+
+def _collect_part(
+    rows: Rows, part: slice, chunk_rows: int, scaled: Array, capacity: int, log_normalisers: Array | None
+) -> tuple[SoftSums, MostConfident]:
+    """The soft sums and the most confident samples of a part of the rows; `scaled` are s t_k (d, K)."""
+    backend = Backend.of(scaled)
+    xp = backend.xp
+    d, classes = scaled.shape
+    weighted_sum, weight = backend.zeros((classes, d)), backend.zeros((classes,))
+    most_confident = MostConfident(backend, capacity)
     # All chunks reuse these arrays: allocating new ones would cost as much as the arithmetic.
-    buffer_rows = min(chunk_rows, len(rows))
+    buffer_rows = min(chunk_rows, part.stop - part.start)
     logit_buffer, posterior_buffer, feature_buffer = (
-        backend.zeros((buffer_rows, width)) for width in (classes, classes, prototypes.shape[1])
+        backend.zeros((buffer_rows, width)) for width in (classes, classes, d)
     )
     row_numbers = xp.arange(buffer_rows, device=backend.device)
-    for block, x in rows.blocks(chunk_rows, reuse=True):
+    for block, x in rows.blocks(chunk_rows, reuse=True, within=part):
         n = x.shape[0]
         logits = xp.matmul(x, scaled, out=logit_buffer[:n])
         top = xp.max(logits, axis=1)
@@ -157,10 +185,7 @@ def collect_statistics(
         confidences = xp.vecdot(y, logits) * share - log_total
         own = y[row_numbers[:n], pseudo] * share
         most_confident.offer(pseudo, confidences, own, block.start)
-    del logit_buffer, posterior_buffer, feature_buffer, logits, x, y
-    chosen, ranks, at, confidences, probabilities = most_confident.chosen()
-    bank.fill(rows.take(at), to_numpy(chosen), to_numpy(ranks), probabilities, confidences)
-    return SoftSums(weighted_sum, weight)
+    return SoftSums(weighted_sum, weight), most_confident
 
 
 PENDING_ON_GPU = 1_000_000
@@ -174,26 +199,36 @@ def collect_statistics_float32(
     backend = Backend.of(first.prototypes)
     exact_rows = max(1, chunk_rows // 4)  # float64, and more arrays
 
-    def select(numbers: Array) -> tuple[Array, Array, Array, Array, Array]:
+    def select(numbers: Array, threads: Threads) -> tuple[Array, Array, Array, Array, Array]:
         """The most confident of these rows, in float64: class, rank, row, confidence and probability."""
         best, wide = MostConfident(backend, bank.capacity), rows.wide()
-        for start in range(0, numbers.shape[0], exact_rows):
+
+        def statistics(start: int) -> tuple[Array, Array, Array, Array]:
             some = numbers[start : start + exact_rows]
             log_y, classes, confidences = zero_shot_stats(wide.take(some), first.prototypes, first.logit_scale)
             own = log_y[backend.xp.arange(some.shape[0], device=backend.device), classes]
-            best.offer_rows(classes, confidences, backend.xp.exp(own), some)
+            return classes, confidences, backend.xp.exp(own), some
+
+        for found in threads.map(statistics, range(0, numbers.shape[0], exact_rows)):
+            best.offer_rows(*found)
         return best.chosen()
 
     def select_again(numbers: Array) -> tuple[Array, Array, Array]:
-        classes, _, at, confidences, _ = select(numbers)
+        classes, _, at, confidences, _ = select(numbers, Threads())  # the other threads have parts of their own
         return classes, confidences, at
 
+    def collect(part: slice) -> tuple[SoftSums, Array]:
+        candidates = Candidates(backend, first.prototypes.shape[0], bank.capacity, pending, select_again)
+        sums = SoftSums(*first.collect(rows, part, chunk_rows, candidates, log_normalisers))
+        return sums, candidates.rows()
+
     pending = PENDING_ON_GPU if backend.on_gpu else PENDING
-    candidates = Candidates(backend, first.prototypes.shape[0], bank.capacity, pending, select_again)
-    sums = SoftSums(*first.collect(rows, chunk_rows, candidates, log_normalisers))
-    chosen, ranks, at, confidences, probabilities = select(candidates.rows())
+    with own_threads(backend.library, scores=len(rows) * first.prototypes.shape[0]) as threads:
+        parts = threads.map(collect, threads.split(len(rows)))
+        candidates = backend.xp.concat([numbers for _, numbers in parts])
+        chosen, ranks, at, confidences, probabilities = select(candidates, threads)
     bank.fill(rows.wide().take(at), to_numpy(chosen), to_numpy(ranks), probabilities, confidences)
-    return sums
+    return SoftSums.total([sums for sums, _ in parts])
 
 
 MIN_COSINES = 50_000
@@ -290,23 +325,25 @@ CANDIDATE_BYTES = 100
 def rows_per_chunk(
     memory_budget: int, rows: int, prototypes: Array, evidence: Evidence, *, narrow: bool = False
 ) -> int:
-    """How many of `rows` rows fit, with their scores, in the memory budget (bytes) next to the statistics; with
-    `narrow` in float32."""
+    """How many of `rows` rows fit, with their scores, in the memory budget (bytes) next to the statistics, if every
+    thread has as many; with `narrow` in float32."""
+    threads = count_threads(Backend.of(prototypes).library)
     classes, d = prototypes.shape
     slots = evidence.weights.shape[1] if isinstance(evidence, KnowledgeBank) else 0
     # The bank and a copy of up to half of it for exact sums; prototypes, means and sums; scatter and precision.
     learned = 8 * (classes * slots * d * 3 // 2 + 7 * classes * d + 3 * d * d)
     kept = 8 * rows if normalisers_fit(memory_budget, rows) else 0
     candidates = CANDIDATE_BYTES * min(rows, PENDING + classes * slots)
+    learned += 8 * (threads - 1) * classes * d  # sums of every thread
     if narrow:
-        learned += 4 * 3 * classes * d  # prototypes, sums of a chunk and directions
+        learned += 4 * (2 + threads) * classes * d  # prototypes, directions, and sums of a chunk
         # Four arrays of scores (logits and posteriors, or scores and bounds), a few bytes per score; features twice.
         row = 4 * (4 * classes + 2 * d) + 4 * classes + 64
     else:
         # Two arrays of scores (logits and posteriors, or scores and bounds), two bytes per score; features twice.
         # With the bank off, the posteriors come from `zero_shot`, which allocates an array at every step.
         row = 8 * ((2 if slots else 4) * classes + 2 * d) + 2 * classes + 64
-    fitting = (memory_budget - learned - kept - candidates) // row
+    fitting = (memory_budget - learned - kept - candidates) // (threads * row)
     if str(Backend.of(prototypes).device) == "cpu":
         fitting = min(fitting, (CACHED_NARROW if narrow else CACHED_NUMBERS) // (classes + d))
     return max(MIN_ROWS, fitting)
@@ -380,7 +417,8 @@ class TransductiveADAPT(ADAPT):
     )
     chunk_size: int | None = parameter(
         Optional(Number(low=1, integer=True)),
-        "Rows processed together, instead of as many as the budget allows. It changes the answer only by rounding.",
+        "Rows that a thread processes together, instead of as many as the budget allows. It changes the answer only by "
+        "rounding.",
         default=None,
         reload=True,
     )
@@ -428,9 +466,9 @@ class TransductiveADAPT(ADAPT):
 
     def _chunk_rows(self, rows: Rows, evidence: Evidence) -> int:
         """Rows processed together."""
-        narrow = rows.dtype == Backend.of(self.prototypes).xp.float32
+        backend = Backend.of(self.prototypes)
         return self.chunk_size or rows_per_chunk(
-            self.memory_budget, len(rows), self.prototypes, evidence, narrow=narrow
+            self.memory_budget, len(rows), self.prototypes, evidence, narrow=rows.dtype == backend.xp.float32
         )
 
     def _derive(self) -> None:
@@ -473,7 +511,7 @@ class TransductiveADAPT(ADAPT):
         with self._learning(len(rows), replace=True):
             self._evidence, self._soft_sums, self._learned = *learned[:2], learned
         if scores is None:
-            yield from self._scores(rows, learned, log_normalisers, complete=complete)
+            yield slice(0, len(rows)), self._scoring(rows, learned, log_normalisers, complete=complete)
         else:
             yield slice(0, len(rows)), scores
 
@@ -499,22 +537,27 @@ class TransductiveADAPT(ADAPT):
             soft_sums = collect_statistics(rows, chunk_rows, self._wide_prototypes, self.logit_scale, evidence, kept)
         return self._estimate(evidence, soft_sums), kept
 
-    def _scores(
+    def _scoring(
         self, rows: Rows, learned: LearnedSet, log_normalisers: Array | None, *, complete: bool
-    ) -> Iterator[tuple[slice, Array]]:
-        """Second pass: one product scores every row; two if its log-normaliser is needed and not known."""
+    ) -> Callable[[slice], Iterator[tuple[slice, Array]]]:
+        """Second pass: a function that scores a part of the rows, each with one product; with two if its log-normaliser
+        is needed and not known."""
         if rows.dtype == Backend.of(self.prototypes).xp.float32:
             if self._float32_is_accurate(rows, learned.fusion):
-                yield from self._scores_float32(rows, learned, log_normalisers, complete)
-                return
+                return partial(self._scores_float32, rows, learned, log_normalisers, complete)
             rows = rows.wide()
+        return partial(self._scores_float64, rows, learned, log_normalisers)
+
+    def _scores_float64(
+        self, rows: Rows, learned: LearnedSet, log_normalisers: Array | None, part: slice
+    ) -> Iterator[tuple[slice, Array]]:
         backend = Backend.of(self.prototypes)
         scaled = (self.logit_scale * self._wide_prototypes).T
         chunk_rows = self._chunk_rows(rows, learned.evidence)
         # All chunks reuse one array: a new one costs as much as the arithmetic. The caller must have finished with the
         # scores of one chunk before it requests the next.
-        buffer = backend.zeros((min(chunk_rows, len(rows)), self.n_classes))
-        for chunk, x in rows.blocks(chunk_rows, reuse=True):
+        buffer = backend.zeros((min(chunk_rows, part.stop - part.start), self.n_classes))
+        for chunk, x in rows.blocks(chunk_rows, reuse=True, within=part):
             scores = buffer[: x.shape[0]]
             if log_normalisers is None:
                 known = log_normaliser(backend.xp.matmul(x, scaled, out=scores))
@@ -523,14 +566,14 @@ class TransductiveADAPT(ADAPT):
             yield chunk, learned.fusion.scores(x, known, scores)
 
     def _scores_float32(
-        self, rows: Rows, learned: LearnedSet, log_normalisers: Array | None, complete: bool
+        self, rows: Rows, learned: LearnedSet, log_normalisers: Array | None, complete: bool, part: slice
     ) -> Iterator[tuple[slice, Array]]:
         backend = Backend.of(self.prototypes)
         xp, narrow, first = backend.xp, learned.fusion.narrow, self._narrow_prototypes
         chunk_rows = self._chunk_rows(rows, learned.evidence)
-        shape = (min(chunk_rows, len(rows)), self.n_classes)
+        shape = (min(chunk_rows, part.stop - part.start), self.n_classes)
         buffer, *spare = (backend.zeros(shape, xp.float32) for _ in range(3))
-        for chunk, x in rows.blocks(chunk_rows, reuse=True):
+        for chunk, x in rows.blocks(chunk_rows, reuse=True, within=part):
             scores = narrow.scores(x, buffer[: x.shape[0]], (spare[0], spare[1]), complete=complete)
             doubtful = narrow.doubtful_rows(scores, spare[0])
             if doubtful is not None:
@@ -587,7 +630,8 @@ class TransductiveADAPT(ADAPT):
         for iteration in range(self.iterations):
             moved = 0.0
             soft_sums = self._initial_sums()
-            for chunk, new in self._scores(rows, learned, log_normalisers, complete=True):
+            score = self._scoring(rows, learned, log_normalisers, complete=True)
+            for chunk, new in score(slice(0, len(rows))):
                 before = softmax(scores[chunk])
                 scores[chunk] = new
                 z = softmax(new)
@@ -599,7 +643,8 @@ class TransductiveADAPT(ADAPT):
         return learned, scores
 
     def _predict_blocks(self, rows: Rows, *, complete: bool = True) -> Iterator[tuple[slice, Array]]:
-        return self._scores(self._in_products_precision(rows), self._learned, None, complete=complete)
+        score = self._scoring(self._in_products_precision(rows), self._learned, None, complete=complete)
+        yield slice(0, len(rows)), score
 
     def _predict_scores(self, features: Array) -> Array:
         features = Backend.of(features).asarray(features, namespace(features).float64)

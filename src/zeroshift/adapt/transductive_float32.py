@@ -155,9 +155,9 @@ class FirstPass:
         return self.logit_error <= LARGEST_LOGIT_ERROR
 
     def collect(
-        self, rows: Rows, chunk_rows: int, candidates: Candidates, log_normalisers: Array | None
+        self, rows: Rows, within: slice, chunk_rows: int, candidates: Candidates, log_normalisers: Array | None
     ) -> tuple[Array, Array]:
-        """sum_i y_ik x_i (K, d) and sum_i y_ik (K,) of all rows, in float64; offers all rows to `candidates`.
+        """sum_i y_ik x_i (K, d) and sum_i y_ik (K,) of these rows, in float64; offers them to `candidates`.
 
         If `log_normalisers` (N,) is given, it receives log sum_k exp(s t_k.x) of every row.
         """
@@ -166,13 +166,13 @@ class FirstPass:
         classes, d = self.prototypes.shape
         weighted_sum, weight = backend.zeros((classes, d)), backend.zeros((classes,))
         # All chunks reuse these arrays: allocating new ones would cost as much as the arithmetic.
-        buffer_rows = min(chunk_rows, len(rows))
+        buffer_rows = min(chunk_rows, within.stop - within.start)
         logit_buffer, posterior_buffer, feature_buffer = (
             backend.zeros((buffer_rows, width), xp.float32) for width in (classes, classes, d)
         )
         sum_buffer, ones = backend.zeros((classes, d), xp.float32), xp.ones_like(self.scaled[0])
         numbers = xp.arange(buffer_rows, device=backend.device)
-        for block, x in rows.blocks(chunk_rows, reuse=True):
+        for block, x in rows.blocks(chunk_rows, reuse=True, within=within):
             n = x.shape[0]
             every = numbers[:n]
             logits = self.logits(x, logit_buffer[:n])

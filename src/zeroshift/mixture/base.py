@@ -393,5 +393,5 @@ class BothRows(Rows):
     def wide(self) -> BothRows:
         return BothRows(self._first.wide(), self._second.wide())
 
-    def blocks(self, size: int, *, reuse: bool = False) -> Iterator[tuple[slice, Array]]:
-        return super().blocks(size)  # a new array every time, so there is no memory to reuse
+    def blocks(self, size: int, *, reuse: bool = False, within: slice | None = None) -> Iterator[tuple[slice, Array]]:
+        return super().blocks(size, within=within)  # a new array every time, so there is no memory to reuse

@@ -234,16 +234,30 @@ class SetSums:
     spread of the features. The sums are float64.
     """
 
-    def __init__(self, earlier: Sums, origin: Array, second_origin: Array | None) -> None:
+    def __init__(
+        self, earlier: Sums, origin: Array, second_origin: Array | None, typical_posterior: Array | None
+    ) -> None:
         self._earlier = earlier
         """Sums of an earlier round over the same rows, for what does not depend on labels and is not added here."""
         self._origin, self._second_origin = origin, second_origin
-        self._first_mean: Array | None = None
-        """(K,) mean zero-shot posterior of the first chunk."""
+        self._typical = typical_posterior
+        """(K,) mean zero-shot posterior of some rows; only `add_features` needs it."""
         self._sums: dict[str, Array] = {}
         self._products: dict[str, Array] = {}
         """Memory for products, used again for every chunk."""
         self._rows = 0
+
+    @property
+    def origins(self) -> tuple[Array, Array | None]:
+        """Near the features of the first encoder, and near those of the second."""
+        return self._origin, self._second_origin
+
+    def add(self, other: SetSums) -> SetSums:
+        """These sums, with those over other rows of the same set."""
+        for name, numbers in other._sums.items():
+            self._add(name, numbers)
+        self._rows += other._rows
+        return self
 
     def _add_product(self, name: str, left: Array, right: Array) -> None:
         """Add left^T right."""
@@ -291,7 +305,7 @@ class SetSums:
     def add_features(self, columns: Array, posteriors: Array, second: Array | None) -> None:
         """What does not depend on labels: features, and zero-shot posteriors (n, K), which are overwritten.
 
-        Posteriors are added up relative to their mean over the first chunk, because their variance is needed.
+        Posteriors are added up relative to a typical one, because their variance is needed.
         """
         xp = Backend.of(columns).xp
         self._add_product("features", columns, columns)
@@ -300,9 +314,7 @@ class SetSums:
             self._add("second_total", xp.sum(second, axis=0))
             self._add_product("second_anchors", posteriors, second)
         ones = xp.ones_like(columns[:, 0])
-        if self._first_mean is None:
-            self._first_mean = (ones @ posteriors) / columns.shape[0]
-        posteriors -= self._first_mean
+        posteriors -= self._typical
         self._add("posteriors", ones @ posteriors)
         posteriors *= posteriors
         self._add("squares", ones @ posteriors)
@@ -343,7 +355,7 @@ class SetSums:
         return earlier.without_labels()._replace(**changes)
 
     def _from_features(self) -> dict[str, Array]:
-        added, origin, rows, mean = self._sums, self._origin, self._rows, self._first_mean
+        added, origin, rows, mean = self._sums, self._origin, self._rows, self._typical
         xp, d = Backend.of(origin).xp, origin.shape[0]
         mean = xp.astype(mean, xp.float64)
         posteriors = added["posteriors"] + rows * mean

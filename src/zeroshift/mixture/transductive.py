@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import reduce
+from functools import partial, reduce
 
 from zeroshift.arrays import Array, Backend, Rows, check_matrix
 from zeroshift.interrupts import Watch
@@ -13,6 +13,7 @@ from zeroshift.mixture.statistics import Gaussians, Mixture, normalize_scores, p
 from zeroshift.mixture.sums import SetSums, Sums
 from zeroshift.parameters import Number, Optional, parameter, state
 from zeroshift.state_checks import check_range
+from zeroshift.threads import count_threads, own_threads
 
 __all__ = ["TransductiveAnchoredMixture"]
 
@@ -25,6 +26,9 @@ errors have nothing to do with each other, is counted."""
 
 STILL = 1e-5
 """Largest change of a posterior by all rounds that are left out."""
+
+FIRST_ROWS = 256
+"""Rows whose mean, and whose mean posterior, are close to those of all."""
 
 CACHED_NUMBERS = 2_000_000
 """Numbers in the features and scores of one chunk on a CPU, chosen so that they stay in its caches."""
@@ -72,7 +76,8 @@ class TransductiveAnchoredMixture(AnchoredMixture):
     )
     chunk_size: int | None = parameter(
         Optional(Number(low=1, integer=True)),
-        "Rows processed together, instead of as many as the budget allows. It changes the answer only by rounding.",
+        "Rows that a thread processes together, instead of as many as the budget allows. It changes the answer only by "
+        "rounding.",
         default=None,
         reload=True,
     )
@@ -111,7 +116,11 @@ class TransductiveAnchoredMixture(AnchoredMixture):
         with self._learning(len(rows), replace=True):
             self._sums, self._mixture, self._scorer = sums, scorer.mixture, scorer
             self._diagnostics.rounds = rounds
-        yield from self._predict_blocks(rows)
+        yield slice(0, len(rows)), partial(self._predict_part, rows)
+
+    def _predict_part(self, rows: Rows, part: slice) -> Iterator[tuple[slice, Array]]:
+        for block, x in rows.blocks(self._predict_rows, within=part):
+            yield block, self._predict_scores(x)
 
     def _learn(self, rows: Rows) -> tuple[Sums, Scorer, int]:
         """The sums and the mixture after the last round, and the number of rounds.
@@ -185,38 +194,54 @@ class TransductiveAnchoredMixture(AnchoredMixture):
     def _count(self, rows: Rows, scorer: Scorer, earlier: Sums | None, last_round: bool) -> Sums:
         """The sums over the rows, with the mixture's posteriors as labels, or zero-shot's if there is none yet. What
         does not depend on labels is that of `earlier`, sums over the same rows, if they are given."""
+        if not len(rows):
+            raise ValueError("there are no rows")
+        mixture = scorer.mixture
+        first = self._for_products(rows[:FIRST_ROWS], scorer, LABEL_SHARE)
+        x, second = self._parts(first)
+        origin = _origin(x, None if mixture is None else mixture.gaussians)
+        second_origin = None if second is None else _origin(second, None if mixture is None else mixture.second)
+        # Not needed if the sums of the posteriors are known.
+        typical = None if earlier is not None else posteriors_of(scorer.text.of(x)).mean(axis=0)
+        known = earlier or self._zero_sums(first.shape[1] - self.dimension)
+
+        def count(part: slice) -> SetSums:
+            sums = SetSums(known, origin, second_origin, typical)
+            self._count_part(rows, part, scorer, sums, counted=earlier is not None, last_round=last_round)
+            return sums
+
+        with own_threads(Backend.of(self.prototypes).library, scores=len(rows) * self.n_classes) as threads:
+            return reduce(SetSums.add, threads.map(count, threads.split(len(rows)))).result()
+
+    def _count_part(
+        self, rows: Rows, part: slice, scorer: Scorer, sums: SetSums, *, counted: bool, last_round: bool
+    ) -> None:
+        """Add a part of the rows to the sums; only their labels if they were `counted` in an earlier round."""
         backend, d, mixture = Backend.of(self.prototypes), self.dimension, scorer.mixture
-        linear = mixture is not None and mixture.second is None and earlier is not None and not last_round
-        number_size = self._for_products(rows[:1], scorer, LABEL_SHARE).dtype.itemsize
-        size = min(len(rows), self._chunk_rows(number_size, ARRAYS_TO_COUNT if linear else ARRAYS_FOR_ALL))
-        sums: SetSums | None = None
-        for _, block in rows.blocks(size, reuse=True):
+        linear = mixture is not None and mixture.second is None and counted and not last_round
+        dtype = self._for_products(rows[part.start : part.start + 1], scorer, LABEL_SHARE).dtype
+        size = self._chunk_rows(dtype.itemsize, ARRAYS_TO_COUNT if linear else ARRAYS_FOR_ALL)
+        size = min(part.stop - part.start, size)
+        columns, scores = new_columns(backend, size, d, dtype), backend.zeros((size, self.n_classes), dtype)
+        origin, second_origin = (None if one is None else backend.asarray(one, dtype) for one in sums.origins)
+        for _, block in rows.blocks(size, reuse=True, within=part):
             both = self._for_products(block, scorer, LABEL_SHARE)
             (x, second), n = self._parts(both), both.shape[0]
-            if sums is None:
-                columns = new_columns(backend, size, d, x.dtype)
-                scores = backend.zeros((size, self.n_classes), x.dtype)
-                origin = _origin(x, None if mixture is None else mixture.gaussians)
-                second_origin = None if second is None else _origin(second, None if mixture is None else mixture.second)
-                sums = SetSums(earlier or self._zero_sums(both.shape[1] - d), origin, second_origin)
             chunk, out = columns[:n], scores[:n]
-            relative = None if second is None else second - backend.asarray(second_origin, x.dtype)
+            relative = None if second is None else second - second_origin
             if linear:
                 head = scorer.head(x.dtype)
                 backend.xp.matmul(head.columns(x, chunk), head.matrix.T, out=out)
                 sums.add_labels(chunk, posteriors_of(out), relative)
                 continue
-            backend.xp.subtract(x, backend.asarray(origin, x.dtype), out=chunk[:, :d])
+            backend.xp.subtract(x, origin, out=chunk[:, :d])
             log_y, y = normalize_scores(scorer.text.of(x, out))
             q = y
             if mixture is not None:
                 q = self._soft_labels(x, second, log_y, scorer.mixture_in(x.dtype), sums, with_confidences=last_round)
             sums.add_labels(chunk, q, relative)
-            if earlier is None:
+            if not counted:
                 sums.add_features(chunk, y, relative)
-        if sums is None:
-            raise ValueError("there are no rows")
-        return sums.result()
 
     def _soft_labels(
         self, x: Array, second: Array | None, log_y: Array, mixture: Mixture, sums: SetSums, *, with_confidences: bool
@@ -236,12 +261,12 @@ class TransductiveAnchoredMixture(AnchoredMixture):
         return posteriors
 
     def _chunk_rows(self, size: int, arrays: int) -> int:
-        """Rows processed together, if each needs this many arrays of K numbers of `size` bytes."""
+        """Rows that every thread processes together, if each needs this many arrays of K numbers of `size` bytes."""
         if self.chunk_size:
             return self.chunk_size
-        classes, d = self.n_classes, self.dimension
-        bytes_for_statistics = 8 * (10 * classes * d + 8 * d * d)
-        rows = (self.memory_budget - bytes_for_statistics) // (size * (arrays * classes + 3 * d))
+        classes, d, threads = self.n_classes, self.dimension, count_threads(Backend.of(self.prototypes).library)
+        bytes_for_statistics = 8 * (10 * classes * d + 8 * d * d) + (threads - 1) * (8 + size) * (classes + d) * d
+        rows = (self.memory_budget - bytes_for_statistics) // (threads * size * (arrays * classes + 3 * d))
         if not Backend.of(self.prototypes).on_gpu:
             rows = min(rows, CACHED_NUMBERS // (classes + d))
         return max(MIN_ROWS, rows)
