@@ -129,8 +129,8 @@ class AcceptsAnyScale(Sound):
 class OrderMatters(TransductiveADAPT):
     name = "order_matters"
 
-    def _adapt_scores(self, rows, **options):
-        for block, scores in super()._adapt_scores(rows, **options):
+    def _scores_float64(self, rows, learned, log_normalisers, part):
+        for block, scores in super()._scores_float64(rows, learned, log_normalisers, part):
             yield block, scores * (1 + 0.01 * np.arange(len(scores))[:, None])
 
 
