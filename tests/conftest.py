@@ -1,5 +1,6 @@
 """Fixtures of all tests: a separate cache, and less repeated work (cheap garbage collection, commands built once)."""
 
+import collections
 import functools
 import gc
 import hashlib
@@ -26,6 +27,17 @@ def pytest_configure(config):
     hypothesis.settings.register_profile("quick", max_examples=25)
     if "not slow" in config.option.markexpr:
         hypothesis.settings.load_profile("quick")
+
+
+def pytest_collection_modifyitems(items):
+    """Of a test marked `sampled(n)`, every n-th case runs by default; the others are slow."""
+    cases = collections.Counter()
+    for item in items:
+        if (mark := item.get_closest_marker("sampled")) is not None:
+            test = item.nodeid.split("[")[0]
+            if cases[test] % mark.args[0]:
+                item.add_marker(pytest.mark.slow)
+            cases[test] += 1
 
 
 def pytest_collection_finish(session):

@@ -86,6 +86,7 @@ def adapt_one_by_one(method, rows):
     [{}, {"use_bank_term": False}, {"update_mean": False}, {"beta": 2.0, "bank_size": 3}, {"prune": (90, 0.3)}],
     ids=str,
 )
+@pytest.mark.sampled(2)
 def test_recorded_steps_equal_direct(steps, parameters):
     features, prototypes, _ = problem()
     expected = OnlineADAPT(prototypes, logit_scale=20.0, engine="direct", **parameters).adapt_scores(features)
@@ -182,6 +183,7 @@ def test_answers_have_the_shape_and_precision_of_the_rows(steps):
     ids=str,
 )
 @pytest.mark.parametrize("precision", ["float64", "float32"])
+@pytest.mark.sampled(3)
 def test_replay_on_a_gpu_equals_direct(steps, parameters, precision):
     features, prototypes, _ = problem()
     expected = OnlineADAPT(prototypes, logit_scale=20.0, engine="direct", **parameters).adapt(features)

@@ -194,6 +194,7 @@ class TestFiles:
     @pytest.mark.parametrize("other", ENGINE_NAMES)
     @pytest.mark.parametrize("engine", ENGINE_NAMES)
     @pytest.mark.parametrize("rows", [3, 70], ids=["dual", "primal"])
+    @pytest.mark.sampled(3)
     def test_every_engine_loads_the_states_of_every_engine(self, engine, other, rows, file):
         stream = get_stream("negative cosines")
         expected, _ = run_direct("negative cosines", bank_size=4)

@@ -71,6 +71,7 @@ class TestStreams:
             assert method.diagnostics.updates > 0, "the stream never used the maintained inverse"
 
     @pytest.mark.parametrize("name", STREAMS)
+    @pytest.mark.sampled(3)
     def test_ordinary_streams_in_calls_of_different_sizes(self, name, large):
         """`auto` alternates between streaming and replay."""
         assert_equals_direct(name, "auto", calls=[1, 9, 30, 31], bank_size=3)
@@ -85,10 +86,12 @@ class TestStreams:
         ],
     )
     @pytest.mark.parametrize("name", ADVERSARIAL)
+    @pytest.mark.sampled(2)
     def test_adversarial_streams(self, name, parameters, engine, large):
         assert_equals_direct(name, engine, calls=[2, 3, 50], **parameters)
 
     @pytest.mark.parametrize("name", ADVERSARIAL)
+    @pytest.mark.sampled(2)
     def test_adversarial_streams_with_shortcuts(self, name):
         """Small problems keep their shortcuts."""
         assert_equals_direct(name, "auto", calls=[2, 3, 50])

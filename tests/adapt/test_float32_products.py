@@ -54,6 +54,7 @@ def run_both(stream, calls=(), **parameters):
 
 @pytest.mark.parametrize("parameters", [{}, {"bank_size": 3}], ids=str)
 @pytest.mark.parametrize("name", [*STREAMS, *ADVERSARIAL])
+@pytest.mark.sampled(3)
 def test_every_stream(name, parameters):
     stream = narrow(get_stream(name))
     method, reference, answer, expected = run_both(stream, calls=[1, 9, 30], **parameters)

@@ -52,6 +52,7 @@ def compare(stream, rows=None, **parameters):
 
 @pytest.mark.usefixtures("as_large")
 @pytest.mark.parametrize("name", [*STREAMS, *ADVERSARIAL])
+@pytest.mark.sampled(3)
 def test_streams(name):
     compare(get_stream(name))
 
@@ -73,6 +74,7 @@ def test_streams(name):
     ids=str,
 )
 @pytest.mark.parametrize("name", ["small", "medium", "negative cosines"])
+@pytest.mark.sampled(3)
 def test_settings(name, parameters):
     compare(get_stream(name), **parameters)
 

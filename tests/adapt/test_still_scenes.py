@@ -68,6 +68,7 @@ def compare_with_direct(features, prototypes, engine, **parameters):
 @pytest.mark.parametrize("engine", ["streaming", "replay"])
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.sampled(5)
 def test_the_engines_stay_with_direct(alpha, distance, engine, maintained):
     features, prototypes = still_scenes(6, 64, 260, distance)
     method = compare_with_direct(features, prototypes, engine, alpha=alpha, bank_size=30)
@@ -76,6 +77,7 @@ def test_the_engines_stay_with_direct(alpha, distance, engine, maintained):
 
 @pytest.mark.parametrize("engine", ["streaming", "replay"])
 @pytest.mark.parametrize(("alpha", "distance"), [(1.0, 1e-3), (1.0, 1e-7), (0.999, 1e-5), (0.9, 1e-5)])
+@pytest.mark.sampled(5)
 def test_the_engines_stay_with_direct_in_512_dimensions(alpha, distance, engine, monkeypatch):
     monkeypatch.setattr("zeroshift.adapt.engines.streaming.StreamingEngine._dual_limit", 40)
     features, prototypes = still_scenes(4, 512, 80, distance)
@@ -87,6 +89,7 @@ def test_the_engines_stay_with_direct_in_512_dimensions(alpha, distance, engine,
 @pytest.mark.parametrize("engine", ["direct", "streaming", "replay"])
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.sampled(5)
 def test_scores_are_right_to_the_documented_digits(alpha, distance, engine, maintained):
     features, prototypes = still_scenes(6, 64, 200, distance)
     method = OnlineADAPT(prototypes, engine=engine, alpha=alpha)

@@ -58,6 +58,7 @@ def stream():
     ids=str,
 )
 @pytest.mark.parametrize("with_support", [False, True], ids=["zero-shot", "few-shot"])
+@pytest.mark.sampled(2)
 def test_every_setting(stream, parameters, with_support):
     support = (make_problem(20, 32, 9, seed=99).features, np.array([0, 0, 1, 3, 3, 3, 3, 19, 1]))
     assert_equals_oracle(stream, **{"bank_size": 6, **parameters}, support=support if with_support else None)

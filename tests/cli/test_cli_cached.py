@@ -97,6 +97,7 @@ def test_a_second_run_imports_neither_torch_nor_transformers(
     assert [path.read_bytes() for path in written] == before
 
 
+@pytest.mark.slow
 def test_a_new_image_or_class_name_loads_the_encoder(call, process, model, pets):
     assert call("classify", pets, "--encoder", model).exit_code == 0
     noise(77).save(pets / "cat" / "new.png")

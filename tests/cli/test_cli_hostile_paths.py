@@ -348,6 +348,7 @@ main()
     ],
     ids=lambda command: " ".join(command[:1]),
 )
+@pytest.mark.sampled(5)
 def test_a_signal_in_the_middle_of_a_file_leaves_nothing(environment, tmp_path, command, number):
     (tmp_path / "images").mkdir()
     Image.new("RGB", (64, 64)).save(tmp_path / "images" / "a.png")

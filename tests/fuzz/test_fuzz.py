@@ -11,5 +11,5 @@ load_all()
 # A signal may arrive between opening a file and `with`: it is then closed by the garbage collector.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", sorted(PROPERTIES))
-def test_property(name):
-    PROPERTIES[name].check()
+def test_property(name, request):
+    PROPERTIES[name].check(0.5 if "not slow" in request.config.option.markexpr else 1.0)

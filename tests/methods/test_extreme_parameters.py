@@ -78,6 +78,7 @@ def test_there_are_cases_for_every_method():
 
 @pytest.mark.parametrize(("cls", "name"), CASES, ids=IDS)
 @np.errstate(all="ignore")
+@pytest.mark.sampled(3)
 def test_allowed_extremes_give_probabilities(cls, name):
     for value in extreme_values(cls, name):
         try:

@@ -249,6 +249,7 @@ MAINTAINED = {
 @pytest.mark.usefixtures("maintained")
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 @pytest.mark.parametrize("setting", MAINTAINED)
+@pytest.mark.sampled(3)
 def test_a_maintained_inverse_changes_nothing(setting, library, monkeypatch):
     features, prototypes = sorted_problem()
     if setting == "from the ridge to none":

@@ -57,12 +57,14 @@ def pack_rows(name, order=None):
 
 @pytest.mark.parametrize("cls", METHODS, ids=lambda cls: cls.protocol)
 @pytest.mark.parametrize("name", QUICK_STREAMS)
+@pytest.mark.sampled(3)
 def test_generated_streams(cls, name):
     assert_same(cls, narrow(QUICK_STREAMS[name]()))
 
 
 @pytest.mark.parametrize("cls", METHODS, ids=lambda cls: cls.protocol)
 @pytest.mark.parametrize("name", PACKS)
+@pytest.mark.sampled(3)
 def test_packs(cls, name):
     method = assert_same(cls, pack_rows(name))
     found = method.diagnostics
@@ -74,6 +76,7 @@ def test_packs(cls, name):
 
 @pytest.mark.parametrize("name", PACKS[:2])
 @pytest.mark.parametrize("parameters", [{}, {"half_life": 300.0}, {"order": "none"}], ids=str)
+@pytest.mark.sampled(5)
 def test_packs_in_order_of_their_classes(name, parameters):
     method = assert_same(OnlineAnchoredMixture, pack_rows(name, class_sorted), **parameters)
     assert (method.stay > 0.5) == (method.order == "auto")
@@ -81,6 +84,7 @@ def test_packs_in_order_of_their_classes(name, parameters):
 
 @pytest.mark.parametrize("cls", METHODS, ids=lambda cls: cls.protocol)
 @pytest.mark.parametrize("geometry", ["clip_like", "clustered"])
+@pytest.mark.sampled(3)
 def test_many_classes(cls, geometry):
     problem = clip_like(300, 256, 1500, geometry=geometry)
     method = assert_same(cls, Stream(problem.features, problem.prototypes, problem.logit_scale))

@@ -52,6 +52,7 @@ def twins(method, path):
 @pytest.mark.parametrize("stream", [class_sorted(), few_classes()], ids=["sorted by class", "a third"])
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("both", [False, True], ids=["one encoder", "two encoders"])
+@pytest.mark.sampled(5)
 def test_a_saved_stream_continues_bit_for_bit(stream, case, both, tmp_path):
     second = second_of(stream) if both else None
     method = learned(stream, 47, case, second)

@@ -24,6 +24,7 @@ def assert_equals_transcription(stream, tolerance=TOLERANCE, **parameters):
 
 @pytest.mark.parametrize("staleness", [0.0, 0.03125])
 @pytest.mark.parametrize("name", QUICK_STREAMS)
+@pytest.mark.sampled(3)
 def test_generated_streams(name, staleness):
     assert_equals_transcription(QUICK_STREAMS[name](), staleness=staleness)
 
@@ -64,6 +65,7 @@ def test_rows_of_packs(name):
     ],
     ids=str,
 )
+@pytest.mark.sampled(3)
 def test_every_parameter(parameters, name):
     assert_equals_transcription(STREAMS[name](), **parameters)
 

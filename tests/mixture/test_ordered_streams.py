@@ -107,6 +107,7 @@ def test_predict_divides_by_what_zero_shot_favours_but_has_no_sample_before():
 
 @NAMES
 @pytest.mark.parametrize("lag", [0, 1, 7, 200])
+@pytest.mark.sampled(3)
 def test_late_answers_equal_the_transcription_however_the_stream_is_divided(name, lag):
     stream = STREAMS[name]()
     expected = transcription.late(transcribed(stream), lag)
