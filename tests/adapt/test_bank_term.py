@@ -7,11 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zeroshift import OnlineADAPT
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.bank_term_bounds import (
     COORDINATES,
+    IGNORED,
     CosineBounds,
     add_excess,
+    can_matter,
     fit_cones,
     shared_direction,
     uncertain_pairs,
@@ -19,6 +22,8 @@ from zeroshift.adapt.bank_term_bounds import (
 from zeroshift.adapt.statistics import bank_sums, bank_term
 from zeroshift.adapt.transductive_float32 import NarrowBounds
 from zeroshift.arrays import Backend
+from zeroshift.benchmarks.problems import clip_like
+from zeroshift.zero_shot import softmax
 
 ROUNDING = 1e-13
 
@@ -131,3 +136,28 @@ def test_float32_bounds_never_miss_a_negative_cosine(given_bank):
     spare = (np.zeros_like(term), np.zeros_like(term))
     NarrowBounds.of(bank).add_excess(term, x.astype(np.float32), spare, complete=True)
     np.testing.assert_allclose(term, bank_term(x, features, weights), rtol=0, atol=1e-5)
+
+
+def test_can_matter_bounds_the_change_of_every_probability():
+    rng = np.random.default_rng(3)
+    scores = rng.normal(scale=12, size=(200, 50))
+    weights = rng.uniform(0, 3, size=50)
+    excess = rng.uniform(0, 1, size=(200, 50)) * weights
+    matters = can_matter(scores, excess, weights)
+    assert 0.02 < matters.mean() < 0.9
+    changed = softmax(scores + excess)
+    answer = softmax(scores + np.where(matters, excess, 0.0))
+    assert np.abs(answer - changed).max() <= IGNORED
+
+
+def test_streams_without_negligible_classes_have_the_same_probabilities():
+    problem = clip_like(classes=300, dimension=64, samples=700, geometry="clustered")
+    features, prototypes = problem.features.astype(np.float32), problem.prototypes.astype(np.float32)
+    for engine, calls in (("streaming", 700), ("replay", 1)):
+        method, complete = (OnlineADAPT(prototypes, engine=engine) for _ in range(2))
+        answer = np.concatenate([method.adapt(rows) for rows in np.split(features, calls)])
+        scores = np.concatenate([complete.adapt_scores(rows) for rows in np.split(features, calls)])
+        assert method.diagnostics.products == "float32"
+        np.testing.assert_allclose(answer, softmax(scores.astype(np.float64)), rtol=0, atol=2 * IGNORED)
+        exact = OnlineADAPT(prototypes, engine="direct", precision="float64").adapt_scores(features.astype(np.float64))
+        np.testing.assert_allclose(scores, exact, rtol=0, atol=2e-3)

@@ -22,6 +22,7 @@ sum_j max(0, c_j) p_j = sum_j c_j p_j + sum_j max(0, -c_j) p_j.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -32,6 +33,7 @@ from zeroshift.adapt.statistics import bank_term
 from zeroshift.arrays import Array, Backend, namespace, to_numpy
 
 __all__ = [
+    "IGNORED",
     "MAX_COSINES",
     "ROUNDING",
     "Cones",
@@ -39,6 +41,7 @@ __all__ = [
     "add_excess",
     "bank_cone",
     "bounding_coordinates",
+    "can_matter",
     "coordinates",
     "fit_cones",
     "shared_direction",
@@ -81,13 +84,42 @@ def fit_cones(features: Array, occupied: Array, weighted_sums: Array, weights: A
     return Cones(weights * xp.max(across, axis=-1), weights * xp.clip(-xp.min(along, axis=-1), min=0.0))
 
 
-def uncertain_pairs(term: Array, x: Array, m: Array, cone: Cones, weights: Array, rounding: float = ROUNDING) -> Array:
-    """(n, K): where x.s_k (`term`) is not proved to be the bank term. Cones and weights are (K,) or (n, K)."""
+def uncertain_pairs(
+    term: Array,
+    x: Array,
+    m: Array,
+    cone: Cones,
+    weights: Array,
+    rounding: float = ROUNDING,
+    scores: Array | None = None,
+) -> Array:
+    """(n, K): where x.s_k (`term`) is not proved to be the bank term. Cones and weights are (K,) or (n, K).
+
+    With `scores` (n, K), which lack only the bank term, classes whose excess cannot matter are left out (`can_matter`).
+    """
     xp = namespace(x)
     along = x @ m
     across = xp.sqrt(xp.clip(xp.sum(x * x, axis=1) - along * along, min=0.0))
     limits = across[:, None] * cone.across + along[:, None] * cone.along + rounding * weights
-    return (term < limits) | ((along < 0)[:, None] & (weights > 0))
+    limits = xp.where((along < 0)[:, None] & (weights > 0), xp.inf, limits)
+    uncertain = term < limits
+    if scores is not None:
+        uncertain &= can_matter(scores + term, limits - term, weights)
+    return uncertain
+
+
+IGNORED = 1e-5
+"""Change of a probability that may be ignored: a tenth of what float32 products may change."""
+
+
+def can_matter(scores: Array, excess: Array, weights: Array) -> Array:
+    """(n, K): where adding the excess, of which bounds are given, could change probabilities by more than `IGNORED`.
+
+    The excess of a class is also at most its weight (K,) or (n, K), because no cosine is below -1.
+    """
+    xp = namespace(scores)
+    least = xp.max(scores, axis=1) - math.log(scores.shape[1] / IGNORED)
+    return scores + xp.minimum(excess, weights) > least[:, None]
 
 
 COORDINATES = 64

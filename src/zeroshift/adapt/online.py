@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.base import ADAPT
@@ -134,7 +135,20 @@ class OnlineADAPT(ADAPT):
             precision = answer.dtype if is_double(features) else Backend.of(answer).xp.float32
             return (answer[0] if len(features.shape) == 1 else answer).to(precision, copy=True)
 
-    def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
+    def _collect(
+        self,
+        rows: Rows,
+        given: Array,
+        run: Callable[[Any], Iterator[tuple[slice, Array]]],
+        learn: bool,
+        probabilities: bool,
+    ) -> Array:
+        # Probabilities need less than scores: see `bank_term_bounds.can_matter`.
+        if learn and probabilities:
+            run = partial(cast(Any, run), complete=False)
+        return super()._collect(rows, given, run, learn, probabilities)
+
+    def _adapt_scores(self, rows: Rows, *, complete: bool = True) -> Iterator[tuple[slice, Array]]:
         # Every block holds whole batches, so that the answer does not depend on the block size.
         block_rows = max(1, self._engine.block_rows // self.batch_size) * self.batch_size
         try:
@@ -142,7 +156,7 @@ class OnlineADAPT(ADAPT):
                 start = 0
                 while start < features.shape[0]:
                     part = features[start : start + self._rows_until_prune(features.shape[0] - start), :]
-                    self._engine.select_products(part)
+                    self._engine.select_products(part, complete=complete)
                     for scores in self._learned_steps(part):
                         yield slice(block.start + start, block.start + start + scores.shape[0]), scores
                         start += scores.shape[0]
@@ -172,8 +186,8 @@ class OnlineADAPT(ADAPT):
             yield scores
             left -= learning.samples
 
-    def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
-        return self._adapt_scores(self._averaged(images))
+    def _adapt_view_scores(self, images: Rows, *, complete: bool = True) -> Iterator[tuple[slice, Array]]:
+        return self._adapt_scores(self._averaged(images), complete=complete)
 
     def _rows_until_prune(self, rows: int) -> int:
         """How many of the rows, in whole batches, can be processed together before the bank is pruned."""

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from zeroshift.adapt.bank import KnowledgeBank
-from zeroshift.adapt.bank_term_bounds import bank_cone, coordinates, subspace
+from zeroshift.adapt.bank_term_bounds import IGNORED, bank_cone, coordinates, subspace
 from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
 from zeroshift.linalg import Float32Factor
 from zeroshift.precision import FLOAT32_TOLERANCE
@@ -198,9 +198,6 @@ class FirstPass:
             candidates.offer(pseudo, confidences - error, confidences + error, every + block.start)
         return weighted_sum, weight
 
-
-IGNORED = 1e-5
-"""Change of a probability that may be ignored: a tenth of what float32 products may change."""
 
 COORDINATES = 32
 """Dimensions of the subspace that bounds cosines from below: fewer prove less, more cost more."""

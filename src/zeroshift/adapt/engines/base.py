@@ -72,8 +72,11 @@ class EngineBase(ABC):
         backend = Backend.of(features)
         return backend.asarray(features, backend.xp.float64)
 
-    def select_products(self, features: Array) -> None:
-        """Select the precision of the products for a call with these rows; by default it is always float64."""
+    def select_products(self, features: Array, *, complete: bool = True) -> None:
+        """Select the precision of the products for a call with these rows; by default it is always float64.
+
+        Without `complete`, float32 scores of classes with a negligible probability may be too low.
+        """
         self.diagnostics.products = "float64"
 
     def run(self, features: Array, batch_size: int) -> Iterator[Array]:

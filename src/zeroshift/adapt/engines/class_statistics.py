@@ -224,8 +224,11 @@ class ClassSums:
         across, along = (to_numpy(values) / safe for values in self.cones)
         return across[classes], (centres - along)[classes]
 
-    def bank_term(self, x: Array, *, float32: bool = False) -> Array:
-        """r_k (n, K) with the present banks; with `float32`, the product with the sums is float32."""
+    def bank_term(self, x: Array, *, float32: bool = False, scores: Array | None = None) -> Array:
+        """r_k (n, K) with the present banks; with `float32`, the product with the sums is float32.
+
+        With `scores` (n, K), lacking only the bank term, that of classes with a negligible probability may be too low.
+        """
         if self.is_small or self._backend.on_gpu:
             return self._exact_bank_term(x)
         if float32:
@@ -236,7 +239,7 @@ class ClassSums:
         else:
             term = thin_product(x, self.weighted_sums)
         uncertain = uncertain_pairs(
-            term, x, self.direction, self.cones, self.weights, ROUNDING32 if float32 else ROUNDING
+            term, x, self.direction, self.cones, self.weights, ROUNDING32 if float32 else ROUNDING, scores
         )
         self.refine_uncertain(uncertain, x)
         add_excess(term, x, self._bank.features, self._bank.weights, uncertain)

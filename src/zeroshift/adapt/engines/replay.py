@@ -175,15 +175,16 @@ class ReplayEngine(StreamingEngine):
             block = replay.cut_block(first, assumed)
             problem = replay.problem(block)
             rows = problem.rows
-            scores[rows] = log_y[rows]
-            if self._settings.use_bank_term:
-                scores[rows] += replay.bank_term(problem)
             discriminants, score_size = self._solve(problem, scores.dtype, assumed, threads)
             if score_size > assumed and block.interval[0] < block.interval[1]:
                 # The bound on the error of the interpolation assumed less.
                 more = replay.with_another_ridge(problem, block)
                 discriminants, _ = self._solve(more, scores.dtype, score_size, threads)
-            scores[rows] += discriminants
+            discriminants += log_y[rows]
+            if self._settings.use_bank_term:
+                negligible = scores.dtype != self._backend.xp.float64 and not self._complete
+                discriminants += replay.bank_term(problem, discriminants if negligible else None)
+            scores[rows] = discriminants
             first = block.last + 1
         replay.advance(len(plan))
         changed = np.unique(plan.classes)

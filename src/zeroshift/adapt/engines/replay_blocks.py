@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zeroshift.adapt.bank import InsertionPlan, KnowledgeBank
-from zeroshift.adapt.bank_term_bounds import add_excess, bounding_coordinates, coordinates
+from zeroshift.adapt.bank_term_bounds import add_excess, bounding_coordinates, can_matter, coordinates
 from zeroshift.adapt.engines.class_statistics import BOUND_SLACK, ClassSums
 from zeroshift.adapt.engines.insertion_schedule import InsertionSchedule, build_schedule
 from zeroshift.adapt.engines.precision_primal import node_error, node_weights, nodes
@@ -423,19 +423,23 @@ class ReplayBlocks:
         ridges = nodes(low, max(high, low * (1 + 1e-6)), len(block.ridges) + 1)
         return replace(problem, ridges=ridges, weights=self._ridge_weights(block._replace(ridges=ridges)))
 
-    def bank_term(self, problem: BlockProblem) -> Array:
-        """r_k (n, K) with the bank at each row."""
+    def bank_term(self, problem: BlockProblem, scores: Array | None = None) -> Array:
+        """r_k (n, K) with the bank at each row.
+
+        With `scores` (n, K), lacking only the bank term, that of classes with a negligible probability may be too low.
+        """
         vectors = self._backend.xp.concat(
             [self._sums.weighted_sums, self.schedule.weighted_sums[slice(*problem.events)]]
         )
         vectors, cones = self._narrow(vectors), self._widest_cones(problem.events)
         threads = self._threads
         parts = threads.map(
-            lambda rows: self._bank_term(problem.part(rows), vectors, cones), threads.split(len(problem.segment))
+            lambda rows: self._bank_term(problem.part(rows), vectors, cones, None if scores is None else scores[rows]),
+            threads.split(len(problem.segment)),
         )
         return parts[0] if len(parts) == 1 else self._backend.xp.concat(parts)
 
-    def _bank_term(self, problem: BlockProblem, vectors: Array, cones: Array) -> Array:
+    def _bank_term(self, problem: BlockProblem, vectors: Array, cones: Array, scores: Array | None) -> Array:
         """The bank term, from sum p x of all classes (K + m, d) and their cones."""
         xp = self._backend.xp
         x = self._narrow(self._features[problem.rows])
@@ -443,7 +447,11 @@ class ReplayBlocks:
             term = bank_term(x, self._narrow(self._bank.features), self._narrow(self._bank.weights))
             return term + self._bank_term_change(problem, x)
         term = problem.select_means(x @ vectors.T, problem.segment)
-        uncertain = term < self._cone_limits(x, cones)
+        limits = self._cone_limits(x, cones)
+        uncertain = term < limits
+        if scores is not None and bool(xp.any(uncertain)):
+            limits -= term
+            uncertain &= can_matter(scores + term, limits, cones[2])
         if not bool(xp.any(uncertain)):
             return term
         wide = self._features[problem.rows]
@@ -461,13 +469,12 @@ class ReplayBlocks:
         return term
 
     def _widest_cones(self, events: tuple[int, int]) -> Array:
-        """(3, K): the widest cone of every class between these insertions, across and along; and a slack."""
+        """(3, K): the widest cone of every class between these insertions, across and along; its largest weight."""
         sums, schedule, own = self._sums, self.schedule, slice(*events)
         cones = np.stack([to_numpy(values) for values in (*sums.cones, sums.weights)])
         new = np.stack([to_numpy(v[own]) for v in (schedule.cone_across, schedule.cone_along, schedule.weights)])
         for widest, values in zip(cones, new, strict=True):
             np.maximum.at(widest, schedule.classes[own], values)
-        cones[2] *= FLOAT32_SLACK if self._is_float32 else CONE_ROUNDING
         return self._narrow(self._backend.asarray(cones))
 
     def _cone_limits(self, x: Array, cones: Array) -> Array:
@@ -475,7 +482,8 @@ class ReplayBlocks:
         xp = self._backend.xp
         along = x @ self._narrow(self._sums.direction)
         across = xp.sqrt(xp.clip(xp.sum(x * x, axis=1) - along * along, min=0.0))
-        limits = xp.stack([across, along, xp.ones_like(along)], axis=1) @ cones
+        slack = FLOAT32_SLACK if self._is_float32 else CONE_ROUNDING
+        limits = xp.stack([across, along, xp.full_like(along, slack)], axis=1) @ cones
         # The bound holds for a row whose part along the shared direction is not negative.
         limits[along < 0] = xp.inf
         return limits

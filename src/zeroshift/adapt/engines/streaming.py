@@ -75,6 +75,8 @@ class StreamingEngine(EngineBase):
         self._recorded_step: RecordedStep | None = None
         self._float32 = False
         """Whether products of this call may be float32."""
+        self._complete = True
+        """Whether float32 scores of this call must also be right for classes with a negligible probability."""
         self._float64_only = False
         """Whether a check found float32 products too inaccurate."""
         self.refresh()
@@ -114,8 +116,9 @@ class StreamingEngine(EngineBase):
             precision.select(self._float32)
         return precision
 
-    def select_products(self, features: Array) -> None:
+    def select_products(self, features: Array, *, complete: bool = True) -> None:
         """Products may be float32 if the rows are, in the primal form, once its error bound allows it."""
+        self._complete = complete
         self._float32 = features.dtype == self._backend.xp.float32 and not self._float64_only
         if isinstance(self._precision, PrimalPrecision):
             self._precision.select(self._float32)
@@ -158,7 +161,12 @@ class StreamingEngine(EngineBase):
         else:
             cross = self._insert(k, *found, features[0], self._backend.xp.exp(log_y[0, k]), confidence)
             self._mark_changed()
-            scores = self._fuse(features, log_y, self._precision.cross(features) if cross is None else cross[None, :])
+            scores = self._fuse(
+                features,
+                log_y,
+                self._precision.cross(features) if cross is None else cross[None, :],
+                complete=self._complete,
+            )
         self._check_products(features, log_y, scores)
         return scores
 
@@ -168,7 +176,7 @@ class StreamingEngine(EngineBase):
             self._idle += features.shape[0]
             return self._score(features, log_y)
         self._learn(plan, features, log_y, confidences)
-        scores = self._fuse(features, log_y, self._precision.cross(features))
+        scores = self._fuse(features, log_y, self._precision.cross(features), complete=self._complete)
         self._check_products(features[:1], log_y[:1], scores[:1])
         return scores
 
@@ -272,14 +280,17 @@ class StreamingEngine(EngineBase):
         if self._head is None and self._idle * HEAD_AFTER >= self._prototypes.shape[0] and not self._uses_float32:
             self._head = self._precision.directions()
         cross = self._precision.cross(features) if self._head is None else features @ self._head.T
-        return self._fuse(features, log_y, cross)
+        return self._fuse(features, log_y, cross, complete=self._complete)
 
-    def _fuse(self, features: Array, log_y: Array, cross: Array) -> Array:
+    def _fuse(self, features: Array, log_y: Array, cross: Array, *, complete: bool = True) -> Array:
         scores = log_y + cross - 0.5 * self._precision.quadratic
-        return self._add_bank_term(scores, features, float32=self._uses_float32)
+        return self._add_bank_term(scores, features, float32=self._uses_float32, complete=complete)
 
-    def _add_bank_term(self, scores: Array, features: Array, *, float32: bool = False) -> Array:
-        return scores + self._sums.bank_term(features, float32=float32) if self._settings.use_bank_term else scores
+    def _add_bank_term(self, scores: Array, features: Array, *, float32: bool = False, complete: bool = True) -> Array:
+        if not self._settings.use_bank_term:
+            return scores
+        known = None if complete or not float32 else scores
+        return scores + self._sums.bank_term(features, float32=float32, scores=known)
 
     @property
     def gaussians(self) -> Gaussians:
