@@ -48,12 +48,7 @@ def test_the_wheel_is_small_and_has_licences(built):
 @pytest.mark.slow
 def test_the_sdist_has_what_make_needs(built):
     (sdist,) = built.glob("*.tar.gz")
-    names = {name.partition("/")[2] for name in tarfile.open(sdist).getnames()}
-    assert {
-        "Makefile",
-        "constraints.txt",
-        "mkdocs.yml",
-        "pyproject.toml",
-        "docs/index.md",
-        "tests/conftest.py",
-    } <= names
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    needed = {"Makefile", "constraints.txt", "mkdocs.yml", "pyproject.toml", "docs/index.md", "tests/conftest.py"}
+    assert needed <= names
