@@ -10,7 +10,7 @@ MINUTES ?= 10
 # Python: compiled modules are kept, or each start would compile all of zeroshift again.
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 
-.PHONY: demo test test-all fuzz lint bench clean help
+.PHONY: demo test test-all fuzz lint docs bench clean help
 
 help:
 	@echo "make demo      adapt a zero-shot classifier on bundled real features, and write a report"
@@ -18,6 +18,7 @@ help:
 	@echo "make test-all  the same with the slow tests"
 	@echo "make fuzz      random cases on every core for MINUTES=10 (SEED=n repeats a run); findings go to fuzz-findings"
 	@echo "make lint      only the static checks"
+	@echo "make docs      the documentation site, in build/site"
 	@echo "make bench     startup, accuracy, engines and extraction, as in benchmarks/results"
 	@echo "make clean     remove .venv and everything built"
 
@@ -38,6 +39,9 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.dev
+	$(BIN)/python scripts/build_docs.py
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/startup.py

@@ -245,6 +245,8 @@ class FeatureSet:
         provenance : where the features come from; by default the provenance of the other set. Stored under
             `provenance["extra"][name]`.
 
+        Examples
+        --------
         >>> pets = FeatureSet(np.eye(2), prototypes=np.eye(2), labels=[0, 1])
         >>> both = pets.with_extra("second", np.eye(2, 3))
         >>> both.extra["second"].shape, both.summary()["extra"], pets.extra
