@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from zeroshift import data, methods
     from zeroshift.adapt import OnlineADAPT, ReleasedOnlineADAPT, ReleasedTransductiveADAPT, TransductiveADAPT
     from zeroshift.arrays import normalize
+    from zeroshift.encode.pipeline import Pipeline, pipeline
     from zeroshift.features import FeatureSet
     from zeroshift.methods import StickyFilter, ZeroShot
     from zeroshift.mixture import OnlineAnchoredMixture, TransductiveAnchoredMixture
@@ -25,6 +26,7 @@ __all__ = [
     "FeatureSet",
     "OnlineADAPT",
     "OnlineAnchoredMixture",
+    "Pipeline",
     "ReleasedOnlineADAPT",
     "ReleasedTransductiveADAPT",
     "StickyFilter",
@@ -35,12 +37,14 @@ __all__ = [
     "data",
     "methods",
     "normalize",
+    "pipeline",
 ]
 
 _MODULES = {
     "FeatureSet": "features",
     "OnlineADAPT": "adapt",
     "OnlineAnchoredMixture": "mixture",
+    "Pipeline": "encode",
     "ReleasedOnlineADAPT": "adapt",
     "ReleasedTransductiveADAPT": "adapt",
     "StickyFilter": "methods",
@@ -48,6 +52,7 @@ _MODULES = {
     "TransductiveAnchoredMixture": "mixture",
     "ZeroShot": "methods",
     "normalize": "arrays",
+    "pipeline": "encode.pipeline",
 }
 """Where each name is imported from."""
 

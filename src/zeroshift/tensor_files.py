@@ -41,6 +41,7 @@ DTYPES = ("BOOL", "U8", "I8", "U16", "I16", "U32", "I32", "U64", "I64", "F16", "
 HOW_TO_WRITE = {
     "features": "FeatureSet(features, prototypes=...).save(path) writes one; your own arrays can be an .npz file.",
     "state": "a method's save(path) writes one.",
+    "pipeline": "the save(path) of a zeroshift.pipeline writes one.",
 }
 """How a user gets a file of each kind, for error messages."""
 

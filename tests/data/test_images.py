@@ -173,6 +173,25 @@ def test_transparency_is_dropped_not_blended():
     assert (pixels(decoded) == [10, 20, 30]).all()
 
 
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "RGB"])
+@pytest.mark.parametrize(("transparency", "shown"), [("white", 255), ("black", 0)])
+def test_transparency_is_blended_on_request(mode, transparency, shown):
+    opaque = encoded(Image.fromarray(NOISE).convert(mode), "PNG")
+    assert np.array_equal(pixels(decode(opaque, "a", transparency=transparency)), pixels(decode(opaque, "a")))
+    if mode in ("P", "RGB"):
+        data = encoded(Image.new(mode, (2, 2), 0), "PNG", transparency=0 if mode == "P" else (0, 0, 0))
+    else:
+        data = encoded(Image.new(mode, (2, 2), (90, 0) if mode == "LA" else (10, 20, 30, 0)), "PNG")
+    assert (pixels(decode(data, "a", transparency=transparency)) == shown).all()
+
+
+def test_half_transparent_pixels_are_mixed():
+    data = encoded(Image.new("RGBA", (1, 1), (0, 100, 200, 51)), "PNG")  # a fifth of it
+    assert pixels(decode(data, "a", transparency="white")).tolist() == [[[204, 224, 244]]]
+    with pytest.raises(ValueError, match=r"transparency must be one of.*got 'red'"):
+        decode(data, "a", transparency="red")
+
+
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_exif_orientation_is_applied_only_with_upright(orientation):
     from PIL import ImageOps

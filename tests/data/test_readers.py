@@ -31,7 +31,7 @@ def test_subfolders_are_the_classes(tree):
     assert images.class_names == ("a-cat", "cat", "dog")
     assert images.images.names == ("a-cat/1.gif", "cat/x/1.JPEG", "dog/10.jpg", "dog/2.PNG")
     assert images.labels.tolist() == [0, 1, 2, 2]
-    assert images.provenance == {"source": "folder", "images": 4, "upright": True}
+    assert images.provenance == {"source": "folder", "images": 4, "upright": True, "transparency": "white"}
     assert images.ignored_files == 2
     assert (images.name, images.images.upright) == ("top", True)
 
@@ -164,7 +164,7 @@ def test_a_table_lists_images_in_its_order(table, kind, column):
     images = read_table(table(f"x,{column},label\n1,top/dog/2.jpg,dog\n2,top/cat/1.jpg,cat\n", kind))
     assert images.images.names == ("top/dog/2.jpg", "top/cat/1.jpg")
     assert (images.class_names, images.labels.tolist(), images.name) == (("cat", "dog"), [1, 0], "list")
-    assert images.provenance == {"source": "table", "images": 2, "upright": True}
+    assert images.provenance == {"source": "table", "images": 2, "upright": True, "transparency": "white"}
 
 
 def test_a_table_needs_no_labels_and_may_have_another_root(table, tmp_path):
@@ -279,8 +279,11 @@ def test_open_images_picks_the_reader(table, tmp_path):
 def test_open_images_refuses_other_sources(table, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no such file or folder: .*Fix: check the path\."):
         open_images(tmp_path / "nowhere.csv")
-    with pytest.raises(ValueError, match=r"got the file .*1\.jpg\. Fix: pass the folder of the images;"):
-        open_images(tmp_path / "top" / "cat" / "1.jpg")
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(ValueError, match=r"got the file .*notes\.txt\. Fix: pass the folder of the images, or a file"):
+        open_images(tmp_path / "notes.txt")
+    single = open_images(tmp_path / "top" / "cat" / "1.jpg", ["cat", "dog"])
+    assert (len(single), single.images.name(0), single.class_names, single.labels) == (1, "1.jpg", ("cat", "dog"), None)
     with pytest.raises(ValueError, match=r"^labels cannot be used with a folder, which .* Fix: omit it\.$"):
         open_images(tmp_path / "top", labels=[0])
     with pytest.raises(ValueError, match=r"^root cannot be used with a folder"):

@@ -6,13 +6,14 @@ import hashlib
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 from PIL import Image
 
 from zeroshift.data.image_set import ImageSet
 from zeroshift.data.images import ImageFiles
-from zeroshift.encode import Extraction, Prompts, extract
+from zeroshift.encode import Extraction, Pipeline, Prompts, extract
 from zeroshift.encode.encoder import Encoder, run_in_batches
 from zeroshift.encode.preprocessing import PixelPreprocessing, affine_table
 
@@ -29,6 +30,7 @@ class NumpyEncoder(Encoder):
     family, source, dtype = "plain", "plain", "float32"
     dimension, logit_scale, text_length = DIMENSION, 50.0, 12
     preprocessing = PREPROCESSING
+    device = SimpleNamespace(type="cpu")
 
     def __init__(self, *, batch_size=4, revision="1", batch_dependent=False, pause=0.0, blind=False) -> None:
         self.batch_size, self.revision = batch_size, revision
@@ -61,6 +63,12 @@ class NumpyEncoder(Encoder):
 
     def _text_features(self, prompts):
         raise NotImplementedError
+
+
+def adapt_images(method, encoder, images, **options):
+    """The probabilities of each image, as they are requested."""
+    names = [f"class {k}" for k in range(getattr(method, "n_classes", 3))]
+    return Pipeline(encoder, names, method, **options).probabilities(images)
 
 
 def text_feature(prompt: str) -> np.ndarray:

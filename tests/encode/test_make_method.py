@@ -11,9 +11,9 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from encode.numpy_encoder import noise  # noqa: E402
+from encode.numpy_encoder import adapt_images, noise  # noqa: E402
 from zeroshift import methods  # noqa: E402
-from zeroshift.encode import Prompts, Views, adapt_images, make_method, prompted_text, prompted_vision  # noqa: E402
+from zeroshift.encode import Prompts, Views, make_method, prompted_text, prompted_vision  # noqa: E402
 
 NAMES = ["cat", "dog", "frog"]
 PROMPTS = [f"a photo of a {name}." for name in NAMES]

@@ -13,8 +13,8 @@ transformers = pytest.importorskip("transformers")
 
 from encode import tiny  # noqa: E402
 from encode.maple_checkpoint import DEPTH, IMAGE_WIDTH, WORDS, state, write_checkpoint  # noqa: E402
-from encode.numpy_encoder import NumpyEncoder, noise  # noqa: E402
-from zeroshift.encode import Views, adapt_images, load_maple, maple_statistics, registry  # noqa: E402
+from encode.numpy_encoder import NumpyEncoder, adapt_images, noise  # noqa: E402
+from zeroshift.encode import Views, load_maple, maple_statistics, registry  # noqa: E402
 from zeroshift.methods._shared.towers import LayerOutput  # noqa: E402
 from zeroshift.methods.promptalign import PromptAlign  # noqa: E402
 

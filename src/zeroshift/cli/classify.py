@@ -45,7 +45,7 @@ def classify(
         str,
         typer.Argument(
             metavar="IMAGES",
-            help="A folder, a .csv or .parquet table of paths, an .npy array or, with --stream, a video.",
+            help="A folder, an image, a .csv or .parquet table of paths, an .npy array or, with --stream, a video.",
         ),
     ],
     classes: options.ClassNames = None,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from zeroshift.parameters import Choice
 from zeroshift.parsers import read_npy
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FORMATS",
     "IMAGE_SUFFIXES",
+    "TRANSPARENCY",
     "DecodedImage",
     "FileStat",
     "ImageArrays",
@@ -34,6 +36,7 @@ __all__ = [
     "ImageSource",
     "decode",
     "pillow",
+    "to_rgb",
 ]
 
 
@@ -48,6 +51,10 @@ HIGH_BIT_DEPTH_MODES = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 
 TIFF_BITS, TIFF_SAMPLE_FORMAT, TIFF_SIGNED = 258, 339, 2
 """TIFF 6.0: the tags BitsPerSample and SampleFormat, and the latter's value for signed integers."""
+
+TRANSPARENCY = Choice(("white", "black", "drop"))
+"""What becomes of transparency: blended with white or black, or dropped, as Pillow's conversion does. Dropping it keeps
+the colours that transparent pixels have in the file, which nobody sees: often black."""
 
 ORIENTATION = 0x0112
 TRANSPOSITIONS = {
@@ -83,11 +90,12 @@ class DecodedImage(NamedTuple):
     """How decoding changed the image, or what Pillow warned about; None for most images."""
 
 
-def decode(data: bytes, name: str, *, upright: bool = False, longest: int | None = None) -> DecodedImage:
+def decode(
+    data: bytes, name: str, *, upright: bool = False, transparency: str = "drop", longest: int | None = None
+) -> DecodedImage:
     """Decode the content of an image file to 8-bit RGB.
 
     Only the first frame of an animation is used. Greyscale of 16 or 32 bits is scaled from the full range of its type.
-    Transparency is dropped, not blended with white, as in Pillow's conversion and every published pipeline.
 
     Parameters
     ----------
@@ -98,6 +106,9 @@ def decode(data: bytes, name: str, *, upright: bool = False, longest: int | None
     upright
         Rotate the image as its EXIF orientation says. Off by default, as in published protocols; recommended for your
         own photographs.
+    transparency
+        "white" or "black" is what shows through transparent pixels. "drop", the default, ignores transparency, as
+        published protocols do; "white" is recommended for your own images.
     longest
         For thumbnails: a JPEG may be decoded at a half, a quarter or an eighth of its size, several times as fast, if
         both sides keep this many pixels.
@@ -111,12 +122,13 @@ def decode(data: bytes, name: str, *, upright: bool = False, longest: int | None
     ((1, 1), (255, 0, 0), None)
     """
     Image = pillow()
+    TRANSPARENCY.check("transparency", transparency)
     if not data:
         raise ImageError(name, "is empty (0 bytes)", "copy or download it again, or delete it")
     with warnings.catch_warnings(record=True) as caught, _refuse_truncated():
         warnings.simplefilter("always")
         try:
-            image, notes = _to_rgb(data, name, upright, longest)
+            image, notes = _decode_first_frame(data, name, upright, transparency, longest)
         except ImageError:
             raise
         except Image.DecompressionBombError as error:
@@ -134,25 +146,40 @@ def decode(data: bytes, name: str, *, upright: bool = False, longest: int | None
     return DecodedImage(image, "; ".join(dict.fromkeys(notes)) or None)
 
 
-def _to_rgb(data: bytes, name: str, upright: bool, longest: int | None) -> tuple[Image, list[str]]:
+def to_rgb(image: Image, name: str = "an image", *, upright: bool = False, transparency: str = "drop") -> DecodedImage:
+    """A Pillow image of any mode as 8-bit RGB; the options are those of `decode`."""
+    notes: list[str] = []
+    if 0 in image.size:
+        raise ImageError(name, f"has no pixels (size {image.size})", "remove it")
+    if image.mode in HIGH_BIT_DEPTH_MODES:
+        rgb = _scale_to_8_bits(image, name)
+        notes.append("more than 8 bits of grey: scaled to 8")
+    elif image.mode == "F":
+        fix = "save it with 8 or 16 bits per channel"
+        raise ImageError(name, "has floating-point values, whose range is not defined", fix)
+    elif transparency != "drop" and image.has_transparency_data:
+        colours = image.convert("RGBA")
+        rgb = pillow().new("RGBA", colours.size, transparency)
+        rgb = pillow().alpha_composite(rgb, colours).convert("RGB")
+    else:
+        if image.mode in PRINT_MODES:
+            notes.append(f"{image.mode}: converted to RGB without a colour profile")
+        rgb = image.convert("RGB")
+    if upright:
+        rgb = _apply_orientation(rgb, image, notes)
+    return DecodedImage(rgb, "; ".join(notes) or None)
+
+
+def _decode_first_frame(
+    data: bytes, name: str, upright: bool, transparency: str, longest: int | None
+) -> tuple[Image, list[str]]:
     Image = pillow()
-    notes = []
     with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
         if longest is not None:
             opened.draft(None, (longest, longest))
         opened.load()
-        if opened.mode in HIGH_BIT_DEPTH_MODES:
-            image = _scale_to_8_bits(opened, name)
-            notes.append("more than 8 bits of grey: scaled to 8")
-        elif opened.mode == "F":
-            fix = "save it with 8 or 16 bits per channel"
-            raise ImageError(name, "has floating-point values, whose range is not defined", fix)
-        else:
-            if opened.mode in PRINT_MODES:
-                notes.append(f"{opened.mode}: converted to RGB without a colour profile")
-            image = opened.convert("RGB")
-        if upright:
-            image = _apply_orientation(image, opened, notes)
+        image, note = to_rgb(opened, name, upright=upright, transparency=transparency)
+        notes = [] if note is None else [note]
         # Last, because counting the frames reads the whole file. MPO files of cameras hold one photograph and its
         # thumbnail or stereo pair, which need no note.
         frames = getattr(opened, "n_frames", 1)
@@ -286,7 +313,8 @@ class ImageFiles:
     names: tuple[str, ...]
     """Paths relative to `root`, with forward slashes."""
     upright: bool = False
-    """See `decode`."""
+    transparency: str = "drop"
+    """See `decode` for both."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -316,16 +344,18 @@ class ImageFiles:
         return self.decode_bytes(self.read(i), i)
 
     def open_reduced(self, i: int, longest: int) -> DecodedImage:
-        return decode(self.read(i), self.name(i), upright=self.upright, longest=longest)
+        return decode(self.read(i), self.name(i), upright=self.upright, transparency=self.transparency, longest=longest)
 
     def decode_bytes(self, data: bytes, i: int) -> DecodedImage:
-        return decode(data, self.name(i), upright=self.upright)
+        return decode(data, self.name(i), upright=self.upright, transparency=self.transparency)
 
     def take(self, indices: Sequence[int] | np.ndarray) -> ImageFiles:
         return replace(self, names=tuple(self.names[int(i)] for i in indices))
 
     def decoding_options(self) -> dict[str, Any]:
-        return {"upright": self.upright}
+        # Without a word about what is dropped, so that caches of earlier versions keep their keys.
+        shown = {} if self.transparency == "drop" else {"transparency": self.transparency}
+        return {"upright": self.upright, **shown}
 
     def _read_error(self, i: int, error: OSError) -> ImageError:
         if isinstance(error, FileNotFoundError):

@@ -14,7 +14,8 @@ from zeroshift.encode.extraction import (
     encode_prompts,
     extract,
 )
-from zeroshift.encode.pipeline import adapt_images, make_method
+from zeroshift.encode.methods import make_method
+from zeroshift.encode.pipeline import Pipeline
 from zeroshift.encode.prompts import MODES, Prompts, parse_class_names, read_descriptions, read_templates
 from zeroshift.encode.recorded import load_when_needed
 from zeroshift.encode.registry import DEFAULT_ENCODER, list_families, load_image_encoder
@@ -29,9 +30,9 @@ __all__ = [
     "Encoder",
     "Extraction",
     "ImageEncoder",
+    "Pipeline",
     "Prompts",
     "Views",
-    "adapt_images",
     "default_cache",
     "encode_classes",
     "encode_images",

@@ -1,180 +1,419 @@
-"""From an encoder to predictions: `make_method` makes any registered method for an encoder and class names, and
-`adapt_images` runs it on images."""
+"""`pipeline`: one call from images to answers, which encodes images and adapts a method to them."""
 
 from __future__ import annotations
 
+import os
+import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
-from zeroshift import methods
-from zeroshift.arrays import Array, is_array
-from zeroshift.data.images import decode
+from zeroshift import methods, serialization
+from zeroshift._version import __version__
+from zeroshift.arrays import Array, to_numpy
+from zeroshift.data.images import TRANSPARENCY, decode
+from zeroshift.encode import registry
 from zeroshift.encode.encoder import Encoder, ImageEncoder, stack_pixels
-from zeroshift.encode.extraction import encode_classes, encode_prompts
+from zeroshift.encode.extraction import default_cache
 from zeroshift.encode.extraction.store import content_digest
-from zeroshift.encode.preprocessing import Pixels, to_rgb_image
+from zeroshift.encode.methods import make_method, model_sources
+from zeroshift.encode.preprocessing import Pixels, read_image_bytes, to_rgb_image
 from zeroshift.encode.prompts import Prompts
-from zeroshift.encode.tuning.text import check_class_names, prompted_text
-from zeroshift.encode.tuning.vision import prompted_vision
+from zeroshift.encode.tuning.text import check_class_names
 from zeroshift.encode.views import Views
-from zeroshift.method import Method, ViewMethod
-from zeroshift.methods.inputs import OTHER, SECOND, SETTING, TEXT, prompt_words, resolve_inputs, starts_from_prompt
+from zeroshift.files import FileFormatError, checked_path
+from zeroshift.method import EpisodicMethod, Method, ViewMethod
+from zeroshift.methods.inputs import SECOND
+from zeroshift.mixture import OnlineAnchoredMixture, TransductiveAnchoredMixture
 from zeroshift.parameters import Flag, Number
+from zeroshift.reject import REJECT_ABOVE, RejectRule, class_distances, rejected_label
+from zeroshift.tensor_files import read_tensors, write_tensors
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["DEFAULT_MODE", "adapt_images", "make_method"]
+    from zeroshift.encode.preprocessing import AnyImage
 
-DEFAULT_MODE = "ensemble"
-"""Prompt mode where no prompts are given: that of `zeroshift extract`."""
-
-HINTS = dict.fromkeys((OTHER, SETTING), "make_method({method!r}, encoder, class_names, {name}=...)")
-
-
-def make_method(
-    name: str,
-    encoder: Encoder,
-    class_names: Sequence[str],
-    *,
-    prompts: Prompts | str | Array | None = None,
-    repeated_names: bool = False,
-    **parameters: Any,
-) -> Method:
-    """The method registered under `name`, ready for features or images of `encoder`; see `adapt_images`.
-
-    It computes in torch on the encoder's GPU, otherwise in NumPy.
-
-    Parameters
-    ----------
-    name : see `zeroshift.methods.list_methods`.
-    class_names : in the order of the classes.
-    prompts : `Prompts`, or the name of a mode that needs nothing more, to make the prototypes from; None is the mode
-        "ensemble". A method that weighs prompts is also given the embedding of each prompt; a (K, P, d) array is given
-        to it unchanged. A method that tunes the words of its prompt starts with its own, "a photo of a", and takes
-        none.
-    repeated_names : allow a name twice, as in ImageNet's list.
-    parameters : the method's own. Inputs that are made here can be given instead, such as
-        `text=prompted_text(encoder, class_names, template="{words} {name}, a type of pet.")`.
-    """
-    info = methods.get(name)
-    if not isinstance(encoder, Encoder):
-        raise TypeError(
-            f"encoder must be a loaded encoder; got {type(encoder).__name__}. Fix: zeroshift.encode.load_encoder(...)."
-        )
-    names = check_class_names(class_names, repeated=bool(Flag().check("repeated_names", repeated_names)))
-    takes_prompts = "prompts" in {parameter.name for parameter in info.parameters}
-    wording = _check_prompts(name, prompts, tuned=starts_from_prompt(info), takes_prompts=takes_prompts)
-    given = {**parameters, **({"prompts": prompts} if is_array(prompts) else {})}
-    source: dict[str, Callable[[], Any]] = {
-        "logit_scale": lambda: encoder.logit_scale,
-        "prompts": lambda: _place(
-            encoder, encode_prompts(encoder, wording.for_classes(names), templates=wording.templates)
-        ),
-        "prototypes": lambda: (
-            encode_classes(encoder, wording.for_classes(names), templates=wording.templates).prototypes
-        ),
-        TEXT: lambda: prompted_text(encoder, names, words=prompt_words(info), repeated_names=repeated_names),
-        "vision": lambda: prompted_vision(encoder),
-    }
-    requested = [side for side in info.cls.model_parameters if side in source]
-    requested += ["prompts"] if prompts is not None and takes_prompts else []
-    arguments = resolve_inputs(info, given, source, requested=requested, hints=HINTS)
-    prototypes = arguments.pop("prototypes")
-    if "prototypes" not in parameters:
-        prototypes = _place(encoder, prototypes)
-    _check_classes(names, encoder, arguments.get(TEXT), prototypes)
-    return methods.create(name, prototypes, **arguments)
-
-
-def _check_classes(names: Sequence[str], encoder: Encoder, text: Any, prototypes: Any) -> None:
-    """Refuse a text or prototypes of other classes than `names`, or of another d."""
-    expected = (len(names), encoder.dimension)
-    text_shape = (getattr(text, "n_classes", expected[0]), getattr(text, "dimension", expected[1]))
-    for given, shape in (("text", text_shape), ("prototypes", tuple(getattr(prototypes, "shape", expected)))):
-        if shape != expected:
-            raise ValueError(
-                f"{given} must be of the {expected[0]} classes in class_names, in the encoder's d = {expected[1]}; got "
-                f"{' x '.join(map(str, shape))}. Fix: leave {given} out, or make it for these class_names."
-            )
-
-
-def _check_prompts(name: str, prompts: Prompts | str | Array | None, *, tuned: bool, takes_prompts: bool) -> Prompts:
-    """The prompts that prototypes are made from."""
-    if prompts is not None and tuned and not takes_prompts:
-        raise ValueError(
-            f"prompts cannot be given to {name}, which tunes the words of its own. "
-            "Fix: text=prompted_text(encoder, class_names, words=..., template=...)."
-        )
-    if prompts is None or (is_array(prompts) and takes_prompts):
-        return Prompts.named(DEFAULT_MODE)
-    if isinstance(prompts, str):
-        return Prompts.named(prompts)
-    if not isinstance(prompts, Prompts):
-        raise TypeError(
-            f"prompts must be Prompts or the name of a mode{', or an array (K, P, d)' if takes_prompts else ''}; got "
-            f"{type(prompts).__name__}. Fix: Prompts.named('vanilla')."
-        )
-    return prompts
-
-
-def _place(encoder: Encoder, array: np.ndarray) -> Array:
-    """The array where the method computes: on the encoder's GPU, or in NumPy where there is no GPU with float64."""
-    if encoder.device.type != "cuda":
-        return array
-    import torch
-
-    return torch.from_numpy(np.ascontiguousarray(array)).to(encoder.device)
-
-
-if TYPE_CHECKING:
-    Picture: TypeAlias = Image | np.ndarray | str | Path
     Generate: TypeAlias = Callable[[Image], Sequence[Image]]
 
+__all__ = ["Pipeline", "pipeline"]
 
-def adapt_images(
-    method: Method,
-    encoder: Encoder,
-    images: Iterable[Picture],
+AUTO = "auto"
+
+KIND = "pipeline"
+SCHEMA = 2
+"""Version of the file that `Pipeline.save` writes."""
+
+REMEMBERED = 2000
+"""Number of the last images whose distances to the classes are kept, to find the cut of `reject`."""
+
+LEAST_SCORE = 0.5
+"""Score of "none of these" where the reject score is lower: it is then still the first answer."""
+
+
+def pipeline(
+    encoder: str | os.PathLike[str] | Encoder = registry.DEFAULT_ENCODER,
+    classes: Sequence[str] = (),
+    method: str | Method = AUTO,
     *,
+    prompts: Prompts | str | Array | None = None,
+    reject: bool | float = False,
+    device: str = "auto",
+    dtype: str = "auto",
+    revision: str | None = None,
+    batch_size: int | None = None,
     second: ImageEncoder | None = None,
     views: Views | None = None,
     generate: Generate | None = None,
-    batch_size: int | None = None,
-) -> Iterator[Array]:
-    """Adapt to images in order; a generator of each image's probabilities (K,).
-
-    Images are opened one batch at a time, when the next result is requested. A transductive method needs all of them
-    before the first result; only their features are kept.
+    upright: bool = True,
+    transparency: str = "white",
+    repeated_names: bool = False,
+    **parameters: Any,
+) -> Pipeline:
+    """A classifier of images from class names alone, which adapts to the images it is given, without labels.
 
     Parameters
     ----------
-    method : made for `encoder`, as by `make_method`.
-    images : paths, pillow images, (H, W, 3) arrays of bytes; any iterable.
-    second : another encoder, for methods that take the features of two; see `load_image_encoder`.
-    views : how views are made, for methods that learn from several. None makes 64 for a method that needs them and one
-        for others. An image's views depend only on its content and the seed: they are those of `extract`.
-    generate : makes more views of an image, as DiffTPT needs them: from an RGB pillow image, a list of images. They
-        follow the other views, preprocessed like images, without random crops.
-    batch_size : images encoded together, which is faster, and learned from in one call; None is the method's own
-        batch size, for most methods 1. A transductive method is always given all images in one call.
+    encoder : a hub id, a folder or a name, as for `encode.load_encoder`, or a loaded encoder.
+    classes : names of the classes.
+    method : a name that `zeroshift methods` lists, a method made for the encoder, or "auto": the anchored mixture. If
+        nothing has been learned yet, "auto" learns from a list as a whole (transductive), and then answers it. After
+        that, and for single images and iterators, it adapts as it goes (online), from what it has learned so far.
+    prompts : see `encode.make_method`.
+    reject : True answers "none of these" for images that are far from all classes. The cut is found without labels,
+        from the last 2000 images, and exists from the 21st image on. A number from 0 to 1 is the reject score above
+        which images are rejected, in place of 0.5; see `zeroshift.reject`.
+    device, dtype, revision : see `encode.load_encoder`, if it is loaded here.
+    batch_size : images encoded together, and learned from in one call. By default that is the batch size of the encoder
+        for lists, and of the method, for most methods 1, for iterators and several views.
+    second, views, generate : for methods that take them: a second encoder (`encode.load_image_encoder`); how views are
+        made (64 by default if the method needs them); a function that makes more views of an image, as DiffTPT needs.
+    upright : rotate photographs as their EXIF orientation says.
+    transparency : "white" or "black", what shows through transparent pixels; "drop" ignores transparency.
+    repeated_names : allow a class name twice.
+    parameters : the method's own, such as `lag=5`.
     """
-    runner = _ImageRunner(method, encoder, second, views, generate)
+    loading, source = {"device": device, "dtype": dtype, "revision": revision}, None
+    if not isinstance(encoder, Encoder):
+        names = check_class_names(classes, repeated=repeated_names)  # before a model is downloaded
+        source = _lasting_source(encoder)
+        encoder = registry.load(encoder, cache=default_cache(), device=device, dtype=dtype, revision=revision)
+    elif changed := [name for name, value in loading.items() if value not in ("auto", None)]:
+        raise ValueError(
+            f"{changed[0]} cannot be given with a loaded encoder. Fix: load_encoder(..., {changed[0]}=...)."
+        )
+    names = check_class_names(classes, repeated=repeated_names)
+    if isinstance(method, Method):
+        if parameters or prompts is not None:
+            given = ", ".join([*(["prompts"] if prompts is not None else []), *parameters])
+            raise ValueError(f"{given} cannot be given with a method that exists. Fix: method={method.name!r}.")
+        made = method
+    else:
+        name = OnlineAnchoredMixture.name if method == AUTO else method
+        made = make_method(name, encoder, names, prompts=prompts, repeated_names=repeated_names, **parameters)
+    return Pipeline(
+        encoder, names, made, whole_first=isinstance(method, str) and method == AUTO, reject=reject,
+        batch_size=batch_size, second=second, views=views, generate=generate, upright=upright,
+        transparency=transparency, repeated_names=repeated_names, source=source,
+    )  # fmt: skip
+
+
+class _Encoded(NamedTuple):
+    """Images as a method takes them."""
+
+    images: np.ndarray
+    """Features (n, d), or of views (n, V, d), or pixels of either."""
+    second: np.ndarray | None
+    """Features of the second encoder."""
+
+
+class Pipeline:
+    """What `pipeline` returns: call it with images. It adapts to them, and answers with class names and scores.
+
+    Threads may share a pipeline; batches of images are learned from one at a time.
+
+    Attributes
+    ----------
+    method : the method with what it has learned so far.
+    encoder : the loaded encoder.
+    classes : the class names, in the order of the prototypes.
+    reject : see `pipeline`; it may be changed at any time.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        classes: Sequence[str],
+        method: Method,
+        *,
+        whole_first: bool = False,
+        reject: bool | float = False,
+        batch_size: int | None = None,
+        second: ImageEncoder | None = None,
+        views: Views | None = None,
+        generate: Generate | None = None,
+        upright: bool = True,
+        transparency: str = "white",
+        repeated_names: bool = False,
+        source: str | None = None,
+    ) -> None:
+        self._runner = _ImageRunner(
+            method, encoder, second, views, generate, upright=upright, transparency=transparency
+        )
+        self.classes = tuple(check_class_names(classes, repeated=repeated_names))
+        if len(self.classes) != method.n_classes:
+            raise ValueError(
+                f"classes has {len(self.classes)} names, but the method has {method.n_classes} prototypes. "
+                "Fix: one name for each prototype, in their order."
+            )
+        self.encoder, self.method = encoder, method
+        self.batch_size = None if batch_size is None else int(Number(1, integer=True).check("batch_size", batch_size))
+        self._whole_first = whole_first
+        self._repeated_names = repeated_names
+        self._source = source or encoder.source
+        self._distances = np.zeros((0, 2))
+        self._lock = threading.RLock()
+        self.reject = reject
+
+    @property
+    def reject(self) -> bool | float:
+        return self._reject
+
+    @reject.setter
+    def reject(self, value: bool | float) -> None:
+        if not isinstance(value, bool):
+            value = float(Number(0, 1).check("reject", value))
+        if value is not False and self._runner.takes_pixels:
+            raise ValueError(
+                f"reject needs features of the images, and {self.method.name} encodes them itself. Fix: reject=False."
+            )
+        self._reject = value
+
+    @property
+    def reject_rule(self) -> RejectRule | None:
+        """The rule that `reject` uses, from the last images; None before the first one."""
+        with self._lock:
+            return RejectRule.fit(self._distances) if len(self._distances) else None
+
+    def __call__(self, images: Any, *, top_k: int | None = None, learn: bool = True) -> Any:
+        """Classify images; the answers have the form of transformers' zero-shot-image-classification.
+
+        One image gives `[{"label": ..., "score": ...}, ...]`, the highest score first. Several images, such as a list
+        or an array (N, H, W, C), give a list with one answer each. An iterator or a generator gives an iterator, which
+        reads images only when the next answer is requested. No images give no answers.
+
+        An image is a path, the bytes of a file, a Pillow image, or a uint8 array (H, W), (H, W, 3) or (H, W, 4).
+        An image that cannot be read raises an error. Images of the batches before it have then been learned from.
+
+        A transductive method learns from the images of each call alone. A single image is answered with what it has
+        learned from the last call.
+
+        A rejected image has "none of these" as its first label, with its reject score, at least 0.5. The classes share
+        what remains to 1.
+
+        Parameters
+        ----------
+        top_k : the number of labels in an answer; all by default.
+        learn : False answers with what has been learned so far, and learns nothing.
+        """
+        if top_k is not None:
+            top_k = int(Number(1, integer=True).check("top_k", top_k))
+        if _is_single(images):
+            alone = learn and self.method.protocol != "transductive"
+            ((probabilities, score),) = self._scored([images], learn=alone)
+            return self._answer(probabilities, score, top_k)
+        found = (self._answer(*scored, top_k) for scored in self._scored(_checked_images(images), learn=learn))
+        return found if isinstance(images, Iterator) else list(found)
+
+    def probabilities(self, images: Iterable[Any], *, learn: bool = True) -> Iterator[np.ndarray]:
+        """Like calling the pipeline with several images, but an iterator of the probabilities (K,) of each image. What
+        `reject` is does not matter."""
+        return (row for row, _ in self._scored(_checked_images(images), learn=learn))
+
+    def reset(self) -> None:
+        """Forget everything learned."""
+        with self._lock:
+            self.method.reset()
+            self._distances = np.zeros((0, 2))
+
+    def _scored(self, images: Iterable[Any], *, learn: bool) -> Iterator[tuple[np.ndarray, float | None]]:
+        """The probabilities of each image, and its reject score if it is rejected."""
+        for given in self._batches(images, learn=learn):
+            with self._lock:
+                probabilities = self._learn(given) if learn else self._runner.answer(self.method, given, learn=False)
+                scores, rejected = self._reject_scores(given, remember=learn)
+            for row, score, reject in zip(probabilities, scores, rejected, strict=True):
+                yield row, float(score) if reject else None
+
+    def _batches(self, images: Iterable[Any], *, learn: bool) -> Iterator[_Encoded]:
+        lazy, runner = isinstance(images, Iterator), self._runner
+        together = self.method.protocol == "transductive" or (self._begins_whole and not lazy)
+        own = getattr(self.method, "batch_size", None) or 1
+        by_method = (lazy and not together) or runner.several or runner.takes_pixels
+        size = self.batch_size or (own if by_method else self.encoder.batch_size)
+        batches = runner.batches(images, size)
+        if not (together and learn):
+            yield from batches
+        elif parts := list(batches):
+            _check_same_count(part.images[0] for part in parts)
+            seconds = [part.second for part in parts if part.second is not None]
+            rows = np.concatenate([part.images for part in parts])
+            yield _Encoded(rows, np.concatenate(seconds) if seconds else None)
+
+    @property
+    def _begins_whole(self) -> bool:
+        return self._whole_first and self.method.n_seen == 0
+
+    def _learn(self, given: _Encoded) -> np.ndarray:
+        if not self._begins_whole or len(given.images) == 1:
+            return self._runner.answer(self.method, given, learn=True)
+        names = TransductiveAnchoredMixture.declared_parameters
+        shared = {name: value for name, value in self.method.get_params().items() if name in names}
+        mixture = TransductiveAnchoredMixture(**shared)
+        probabilities = self._runner.answer(mixture, given, learn=True)
+        own = {name: value for name, value in self.method.get_params().items() if name not in names}
+        self.method = OnlineAnchoredMixture.from_set(mixture, **own)
+        return probabilities
+
+    def _reject_scores(self, given: _Encoded, *, remember: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Reject scores (n,), and whether each image is rejected; its distances are used for the cut of later ones."""
+        nothing = np.zeros(len(given.images)), np.zeros(len(given.images), dtype=bool)
+        features = self._runner.features(given)
+        if features is None:
+            return nothing
+        distances = class_distances(features, self.method.prototypes)
+        known = np.concatenate([self._distances, distances]) if remember else self._distances
+        if remember:
+            self._distances = known[-REMEMBERED:]
+        if self._reject is False or not len(known):
+            return nothing
+        rule = RejectRule.fit(known)
+        above = REJECT_ABOVE if self._reject is True else float(self._reject)
+        return rule.scores(distances), rule.rejected(distances, above=above)
+
+    def _answer(self, probabilities: np.ndarray, reject: float | None, top_k: int | None) -> list[dict[str, Any]]:
+        scores = probabilities.astype(np.float64)
+        order = np.argsort(-scores, kind="stable")
+        first: list[dict[str, Any]] = []
+        if reject is not None:
+            reject = max(reject, LEAST_SCORE)
+            first = [{"label": rejected_label(self.classes), "score": reject}]
+            scores = scores * (1 - reject)
+        found = first + [{"label": self.classes[k], "score": float(scores[k])} for k in order]
+        return found[:top_k]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what was learned, the class names and the name of the encoder to one file, completely or not at all.
+
+        The weights of the encoder are not in it, nor are `second`, `views` and `generate`.
+        """
+        with self._lock, tempfile.TemporaryDirectory() as folder:
+            state = Path(folder) / "state.safetensors"
+            self.method.save(state)
+            state_bytes: np.ndarray = np.frombuffer(state.read_bytes(), np.uint8)
+            arrays = {"state": state_bytes, "distances": self._distances}
+        header = {
+            "kind": KIND, "schema": SCHEMA, "zeroshift": __version__, "classes": list(self.classes),
+            "encoder": {**self.encoder.describe(), "source": self._source},
+            "key": self.encoder.key(), "reject": self._reject,
+            "whole_first": self._whole_first, "batch_size": self.batch_size, "repeated_names": self._repeated_names,
+            **self._runner.decoding,
+        }  # fmt: skip
+        write_tensors(checked_path(path), arrays, header)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        encoder: str | os.PathLike[str] | Encoder | None = None,
+        *,
+        device: str = "auto",
+        second: ImageEncoder | None = None,
+        views: Views | None = None,
+        generate: Generate | None = None,
+    ) -> Self:
+        """A saved pipeline that continues where it stopped.
+
+        `encoder` is where the same encoder is now, or the loaded one; None loads it from where it was.
+        """
+        arrays, header = read_tensors(checked_path(path), kind=KIND, schema=SCHEMA)
+        if not isinstance(encoder, Encoder):
+            encoder = _load_saved_encoder(path, header, encoder, device)
+        if encoder.key() != header.get("key"):
+            raise ValueError(
+                f"{path} was saved with another encoder ({header.get('key')}) than the one given ({encoder.key()}). "
+                "Fix: the same model, revision and dtype."
+            )
+        with tempfile.TemporaryDirectory() as folder:
+            state = Path(folder) / "state.safetensors"
+            state.write_bytes(arrays["state"].tobytes())
+            saved = serialization.read_header(state)
+            info = methods.get(str(saved.get("method")))
+            repeated = bool(header["repeated_names"])
+            sources = model_sources(info, encoder, header["classes"], repeated_names=repeated)
+            stored = saved.get("models", {})
+            models = {name: make() for name, make in sources.items() if stored.get(name) is not None}
+            library = "torch" if encoder.device.type == "cuda" else "numpy"
+            method = methods.load(
+                state, library=library, device=str(encoder.device) if library == "torch" else None, **models
+            )
+        pipe = cls(
+            encoder, header["classes"], method, whole_first=bool(header["whole_first"]), reject=header["reject"],
+            batch_size=header["batch_size"], second=second, views=views, generate=generate,
+            upright=header["upright"], transparency=header["transparency"], repeated_names=repeated,
+            source=header["encoder"]["source"],
+        )  # fmt: skip
+        pipe._distances = arrays["distances"]
+        return pipe
+
+    def __repr__(self) -> str:
+        names = ", ".join(self.classes[:5]) + (", ..." if len(self.classes) > 5 else "")
+        return f"Pipeline({self.encoder.source!r}, {len(self.classes)} classes: {names}; {self.method})"
+
+
+def _lasting_source(encoder: str | os.PathLike[str]) -> str:
+    """Where the encoder is, for a file that is loaded from another working folder."""
+    source = os.fspath(encoder)
+    return str(Path(source).expanduser().resolve()) if Path(source).expanduser().is_dir() else source
+
+
+def _load_saved_encoder(path: Any, header: Mapping[str, Any], given: Any, device: str) -> Encoder:
+    described = header.get("encoder")
+    if not isinstance(described, dict) or not {"source", "revision", "dtype"} <= set(described):
+        raise FileFormatError(f"{path} does not name its encoder. Fix: save the pipeline again.")
+    revision = str(described["revision"])
+    # A folder's revision is a hash of its files; that of a hub's model is a commit.
+    from_hub = given is None and len(revision) == 40 and not Path(described["source"]).exists()
+    return registry.load(
+        described["source"] if given is None else given,
+        device=device,
+        dtype=described["dtype"],
+        revision=revision if from_hub else None,
+        cache=default_cache(),
+    )
+
+
+def _is_single(images: Any) -> bool:
+    if isinstance(images, np.ndarray):
+        return images.ndim < 4
+    return isinstance(images, (str, Path, bytes, bytearray, memoryview)) or hasattr(images, "convert")
+
+
+def _checked_images(images: Any) -> Iterable[Any]:
     if isinstance(images, (str, bytes, Path, Mapping)) or not isinstance(images, Iterable):
-        raise TypeError(f"images must be several, in a list; got one {type(images).__name__}. Fix: [image].")
-    together = method.protocol == "transductive"
-    if batch_size is None:
-        batch_size = encoder.batch_size if together else getattr(method, "batch_size", None) or 1
-    size = int(Number(1, integer=True).check("batch_size", batch_size))
-    return runner.run_together(images, size) if together else runner.run(images, size)
+        raise TypeError(
+            f"images must be an image, or several in a list or another iterable; got {type(images).__name__}. "
+            "Fix: a path, the bytes of a file, a Pillow image, an array, or [image]."
+        )
+    return images
 
 
 class _ImageRunner:
-    """Encodes images and gives them to the method; refuses options that do not fit the method."""
+    """Encodes images as the method needs them; refuses options that do not fit the method."""
 
     def __init__(
         self,
@@ -183,6 +422,9 @@ class _ImageRunner:
         second: ImageEncoder | None,
         views: Views | None,
         generate: Generate | None,
+        *,
+        upright: bool,
+        transparency: str,
     ) -> None:
         _check_method(method, encoder)
         if second is not None:
@@ -198,46 +440,56 @@ class _ImageRunner:
                 f"generate must be a function from an image to images; got {type(generate).__name__}. "
                 "Fix: generate=lambda image: [...]."
             )
-        self.method, self.encoder, self.second, self.generate = method, encoder, second, generate
+        self.encoder, self.second, self.generate = encoder, second, generate
+        self.name = method.name
+        self.decoding = {
+            "upright": bool(Flag().check("upright", upright)),
+            "transparency": TRANSPARENCY.check("transparency", transparency),
+        }
         self.views = Views() if views is None and "views" in method.needs else views
         models = (getattr(method, name, None) for name in ("vision", *method.model_parameters))
         self.takes_pixels = getattr(method, "takes_images", False) and any(model is not None for model in models)
 
-    def run(self, images: Iterable[Picture], size: int) -> Iterator[Array]:
+    @property
+    def several(self) -> bool:
+        """Whether there are several views of an image."""
+        return self.views is not None or self.generate is not None
+
+    def batches(self, images: Iterable[AnyImage], size: int) -> Iterator[_Encoded]:
+        """What is encoded of the images, `size` of them at a time, when it is requested."""
         left = iter(images)
         while batch := list(islice(left, size)):
-            yield from self._adapt(*self._encode_both(batch))
+            yield self._encode_both(batch)
 
-    def run_together(self, images: Iterable[Picture], size: int) -> Iterator[Array]:
-        left = iter(images)
-        parts = []
-        while batch := list(islice(left, size)):
-            parts.append(self._encode_both(batch))
-        if parts:
-            rows, others = zip(*parts, strict=True)
-            _check_same_count(part[0] for part in rows)
-            yield from self._adapt(np.concatenate(rows), None if self.second is None else np.concatenate(others))
+    def answer(self, method: Method, given: _Encoded, *, learn: bool) -> np.ndarray:
+        """Probabilities (n, K) of encoded images."""
+        if given.second is not None:
+            call: Callable[..., Array] = method.adapt if learn else method.predict
+            return to_numpy(call(given.images, second=given.second))
+        if self.several and learn:
+            assert isinstance(method, ViewMethod)  # as was checked
+            return to_numpy(method.adapt_views(given.images))
+        if self.several and isinstance(method, EpisodicMethod):
+            return to_numpy(method.predict_views(given.images))
+        images = given.images[:, 0] if self.several else given.images
+        return to_numpy(method.adapt(images) if learn else method.predict(images))
 
-    def _adapt(self, encoded: np.ndarray, other: np.ndarray | None) -> Array:
-        if other is not None:
-            adapt: Callable[..., Array] = self.method.adapt
-            return adapt(encoded, second=other)
-        if self.views is not None or self.generate is not None:
-            assert isinstance(self.method, ViewMethod)  # as was checked
-            return self.method.adapt_views(encoded)
-        return self.method.adapt(encoded)
+    def features(self, given: _Encoded) -> np.ndarray | None:
+        """(n, d) features of the images themselves; None if the method has the encoder, and is given pixels."""
+        if self.takes_pixels:
+            return None
+        return given.images[:, 0] if self.several else given.images
 
-    def _encode_both(self, batch: Sequence[Picture]) -> tuple[np.ndarray, np.ndarray | None]:
-        """What the encoder makes of the images, and what the second encoder does."""
+    def _encode_both(self, batch: Sequence[AnyImage]) -> _Encoded:
         if self.second is None:
-            return self._encode(batch), None
-        opened = [_open_image(image)[0] for image in batch]
-        return self._encode(opened), self.second.encode_images(opened)
+            return _Encoded(self._encode(batch), None)
+        opened = [self._open(image)[0] for image in batch]
+        return _Encoded(self._encode(opened), self.second.encode_images(opened))
 
-    def _encode(self, batch: Sequence[Picture]) -> np.ndarray:
+    def _encode(self, batch: Sequence[AnyImage]) -> np.ndarray:
         """Features (B, d), or of views (B, V, d), or pixels of either for a method with an image side of its own."""
-        if self.views is None and self.generate is None:
-            pixels = stack_pixels([self.encoder.preprocessing(_open_image(image)[0]) for image in batch])
+        if not self.several:
+            pixels = stack_pixels([self.encoder.preprocessing(self._open(image)[0]) for image in batch])
             return self._single_array(pixels) if self.takes_pixels else self.encoder.encode_pixels(pixels)
         # One image at a time: the views of a whole batch would be gigabytes.
         made = (self._views(image) for image in batch)
@@ -246,8 +498,8 @@ class _ImageRunner:
         _check_same_count(encoded)
         return np.stack(encoded)
 
-    def _views(self, image: Picture) -> Pixels:
-        picture, key = _open_image(image)
+    def _views(self, image: AnyImage) -> Pixels:
+        picture, key = self._open(image)
         preprocessing = self.encoder.preprocessing
         crops = (self.views or Views(1))(picture, preprocessing, key)
         if self.generate is None:
@@ -257,7 +509,7 @@ class _ImageRunner:
             raise TypeError(
                 f"generate must return a list of images; got {type(made).__name__}. Fix: [image], or [] for none."
             )
-        others = [preprocessing(_open_image(one)[0]) for one in made]
+        others = [preprocessing(self._open(one)[0]) for one in made]
         if not others:
             return crops
         # AugMix makes floats from 0 to 255 instead of bytes.
@@ -269,20 +521,19 @@ class _ImageRunner:
     def _single_array(self, pixels: Pixels) -> np.ndarray:
         if len(pixels) != 1:
             raise ValueError(
-                f"{self.method.name} takes images as one array, and the family {self.encoder.family!r} makes "
+                f"{self.name} takes images as one array, and the family {self.encoder.family!r} makes "
                 f"{len(pixels)} of each. Fix: an encoder whose images have one size."
             )
         return pixels[0]
 
-
-def _open_image(image: Picture) -> tuple[Image, bytes]:
-    """The image in RGB, and a digest of its content: of a file's bytes, as in `extract`, or of its pixels."""
-    if isinstance(image, (str, Path)) and Path(image).is_file():
-        content = Path(image).read_bytes()
-        return decode(content, str(image)).image, content_digest(content)
-    picture = to_rgb_image(image)
-    content = image.tobytes() if isinstance(image, np.ndarray) else picture.tobytes()
-    return picture, content_digest(content)
+    def _open(self, image: AnyImage) -> tuple[Image, bytes]:
+        """The image in RGB, and a digest of its content: of a file's bytes, as in `extract`, or of its pixels."""
+        if isinstance(image, (str, Path, bytes, bytearray, memoryview)):
+            content, name = read_image_bytes(image)
+            return decode(content, name, **self.decoding).image, content_digest(content)
+        picture = to_rgb_image(image, **self.decoding)
+        content = image.tobytes() if isinstance(image, np.ndarray) else picture.tobytes()
+        return picture, content_digest(content)
 
 
 def _check_method(method: Method, encoder: Encoder) -> None:

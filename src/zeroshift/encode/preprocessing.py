@@ -7,44 +7,74 @@ take a quarter of the memory of floats.
 from __future__ import annotations
 
 import hashlib
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
-from zeroshift.data.images import decode, pillow
+from zeroshift.data.images import decode, pillow, to_rgb
 from zeroshift.parameters import Choice
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["PixelPreprocessing", "Pixels", "Preprocessing", "affine_table", "to_rgb_image"]
+    AnyImage: TypeAlias = Image | np.ndarray | str | Path | bytes
+
+__all__ = ["PixelPreprocessing", "Pixels", "Preprocessing", "affine_table", "read_image_bytes", "to_rgb_image"]
 
 
-def to_rgb_image(image: Image | np.ndarray | str | Path) -> Image:
-    """An RGB Pillow image from a Pillow image, a uint8 array (H, W, 3) or (H, W), or a path."""
-    if isinstance(image, (str, Path)):
-        if not Path(image).is_file():
-            raise FileNotFoundError(f"no image at {image}. Fix: check the path.")
-        return decode(Path(image).read_bytes(), str(image)).image
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(//|[A-Za-z0-9/;+.-]*,)")
+"""How URLs begin, with "https://" or "data:image/png;base64,": a colon after more letters than a drive has."""
+
+
+def read_image_bytes(image: str | Path | bytes | bytearray | memoryview) -> tuple[bytes, str]:
+    """The content of an image file, given itself or by its path, and its name in messages. URLs are refused."""
+    if isinstance(image, (bytes, bytearray, memoryview)):
+        return bytes(image), "the image"
+    if isinstance(image, str) and URL.match(image):
+        raise ValueError(
+            f"an image must be a path, not a URL; got {image[:80]}. "
+            "Fix: download it and pass the bytes: urllib.request.urlopen(url).read()."
+        )
+    if not Path(image).is_file():
+        raise FileNotFoundError(f"no image at {image}. Fix: check the path.")
+    return Path(image).read_bytes(), str(image)
+
+
+def to_rgb_image(image: AnyImage, *, upright: bool = True, transparency: str = "white") -> Image:
+    """An RGB Pillow image from a path, the bytes of a file, a Pillow image, or a uint8 array (H, W), (H, W, 1),
+    (H, W, 3) or, with transparency, (H, W, 4). For the options see `zeroshift.data.images.decode`."""
+    if isinstance(image, (str, Path, bytes, bytearray, memoryview)):
+        content, name = read_image_bytes(image)
+        return decode(content, name, upright=upright, transparency=transparency).image
     if isinstance(image, np.ndarray):
-        if image.dtype != np.uint8 or not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 3)):
+        if image.dtype != np.uint8 or not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (1, 3, 4))):
             raise ValueError(
-                f"an image array must be uint8, (H, W, 3) or (H, W); got {image.dtype} of shape "
-                f"{image.shape}. Fix: (255 * image).astype('uint8') if its values are between 0 and 1."
+                f"an image array must be uint8, (H, W, 3), (H, W, 4) or (H, W); got {image.dtype} of shape "
+                f"{image.shape}. Fix: {_array_fix(image)}."
             )
-        image = pillow().fromarray(image)
+        if 0 in image.shape:
+            raise ValueError(
+                f"an image must have at least one pixel; got an array of shape {image.shape}. Fix: remove it."
+            )
+        image = pillow().fromarray(image[..., 0] if image.shape[2:] == (1,) else image)
     elif not hasattr(image, "convert"):
         raise TypeError(
-            f"an image must be a path, a Pillow image or an (H, W, 3) uint8 array; got {type(image).__name__}. "
-            "Fix: PIL.Image.open(file), or numpy.asarray(image)."
+            "an image must be a path, the bytes of a file, a Pillow image or an (H, W, 3) uint8 array; got "
+            f"{type(image).__name__}. Fix: PIL.Image.open(file), or numpy.asarray(image)."
         )
-    rgb = cast("Image", image)
-    if 0 in rgb.size:
-        raise ValueError(f"an image must have at least one pixel; got size {rgb.size}. Fix: remove it.")
-    return rgb.convert("RGB")
+    return to_rgb(cast("Image", image), upright=upright, transparency=transparency).image
+
+
+def _array_fix(image: np.ndarray) -> str:
+    if image.ndim == 3 and image.shape[0] in (1, 3, 4) and image.shape[2] not in (1, 3, 4):
+        return "image.transpose(1, 2, 0), with the channels last"
+    if image.dtype != np.uint8:
+        return "(255 * image).astype('uint8') if its values are between 0 and 1"
+    return "list(images), if they are several"
 
 
 Pixels = tuple[np.ndarray, ...]

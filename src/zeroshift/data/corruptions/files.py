@@ -225,7 +225,7 @@ def _write_copy(target: Path, image: Image) -> None:
 
 def _open_source(source: Path) -> ImageFiles:
     if source.is_file():
-        return ImageFiles(source.parent, (source.name,), upright=True)
+        return ImageFiles(source.parent, (source.name,), upright=True, transparency="white")
     if not source.exists():
         raise FileNotFoundError(f"no such file or folder: {source}. Fix: pass a folder of images, or one image.")
     images = read_folder(source, labelled=False).images

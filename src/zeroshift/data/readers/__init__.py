@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from zeroshift.data.image_set import ImageSet
-from zeroshift.data.images import ImageArrays
+from zeroshift.data.images import IMAGE_SUFFIXES, TRANSPARENCY, ImageArrays, ImageFiles
 from zeroshift.data.readers.folder import read_folder
 from zeroshift.data.readers.table import TABLE_SUFFIXES, read_table
 from zeroshift.parsers import read_npy
@@ -26,17 +26,19 @@ def open_images(
     root: str | os.PathLike[str] | None = None,
     labels: str | os.PathLike[str] | Sequence[int] | np.ndarray | None = None,
     upright: bool = True,
+    transparency: str = "white",
 ) -> ImageSet:
-    """The images at `source`: a folder, a .csv or .parquet table, or an .npy array.
+    """The images at `source`: a folder, an image file, a .csv or .parquet table, or an .npy array.
 
     Parameters
     ----------
-    source : what to read, with `read_folder`, `read_table` or `read_array`.
+    source : what to read. `read_folder`, `read_table` and `read_array` are the functions for each kind.
     classes : names of the classes.
     labelled : only for a folder: whether its subfolders are the classes.
     root : only for a table: the folder its paths are relative to.
     labels : only for an array: class indices, or an .npy file with them.
     upright : rotate photographs as their EXIF orientation says; arrays have none.
+    transparency : "white" or "black", what shows through transparent pixels; "drop" ignores transparency.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as top:
@@ -50,18 +52,27 @@ def open_images(
     suffix = path.suffix.lower()
     if path.is_dir():
         _refuse_arguments("a folder", source, root=root, labels=labels)
-        return read_folder(path, classes, labelled=labelled, upright=upright)
+        return read_folder(path, classes, labelled=labelled, upright=upright, transparency=transparency)
     if not path.exists():
         raise FileNotFoundError(f"no such file or folder: {source}. Fix: check the path.")
     if suffix in TABLE_SUFFIXES:
         _refuse_arguments("a table", source, labelled=labelled, labels=labels)
-        return read_table(path, root, classes, upright=upright)
+        return read_table(path, root, classes, upright=upright, transparency=transparency)
     if suffix == ".npy":
         _refuse_arguments("an array", source, labelled=labelled, root=root)
         return read_array(path, labels, classes)
+    if suffix in IMAGE_SUFFIXES:
+        _refuse_arguments("an image", source, labelled=labelled, root=root, labels=labels)
+        return ImageSet(
+            name=path.name,
+            images=ImageFiles(path.parent, (path.name,), upright, TRANSPARENCY.check("transparency", transparency)),
+            class_names=None if classes is None else tuple(classes),
+            provenance={"source": "file", "images": 1, "upright": upright, "transparency": transparency},
+        )
     raise ValueError(
-        f"images are read from a folder, a .csv or .parquet table or an .npy array; got the file {source}. "
-        "Fix: pass the folder of the images; a video is read by open_video, or zeroshift classify --stream."
+        "images are read from a folder, an image file, a .csv or .parquet table or an .npy array; got the file "
+        f"{source}. Fix: pass the folder of the images, or a file that ends in {', '.join(IMAGE_SUFFIXES)}; "
+        "a video is read by open_video, or zeroshift classify --stream."
     )
 
 

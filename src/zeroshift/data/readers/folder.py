@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zeroshift.data.image_set import ImageSet
-from zeroshift.data.images import IMAGE_SUFFIXES, ImageFiles
+from zeroshift.data.images import IMAGE_SUFFIXES, TRANSPARENCY, ImageFiles
 from zeroshift.suggest import did_you_mean, first_few
 
 __all__ = [
@@ -187,6 +187,7 @@ def read_folder(
     *,
     labelled: bool | None = None,
     upright: bool = True,
+    transparency: str = "white",
 ) -> ImageSet:
     """The images in a folder and its subfolders, sorted by name.
 
@@ -198,6 +199,7 @@ def read_folder(
         images, all images are in a subfolder and, if `classes` is given, every subfolder is a class, by name or by
         number; if it is not given, most subfolders must contain images directly, not only in subfolders of their own.
     upright : rotate photographs as their EXIF orientation says.
+    transparency : "white" or "black", what shows through transparent pixels; "drop" ignores transparency.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as top:
@@ -239,10 +241,10 @@ def read_folder(
         classes, labels = parse_labels(folders, classes, lambda i: f"{names[i]} in {folder}", fix)
     return ImageSet(
         name=folder.resolve().name,
-        images=ImageFiles(folder, tuple(names), upright),
+        images=ImageFiles(folder, tuple(names), upright, TRANSPARENCY.check("transparency", transparency)),
         class_names=None if classes is None else tuple(classes),
         labels=labels,
-        provenance={"source": "folder", "images": len(names), "upright": upright},
+        provenance={"source": "folder", "images": len(names), "upright": upright, "transparency": transparency},
         ignored_files=ignored,
     )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zeroshift.data.image_set import ImageSet
-from zeroshift.data.images import ImageFiles
+from zeroshift.data.images import TRANSPARENCY, ImageFiles
 from zeroshift.data.readers.folder import missing_files, parse_labels
 from zeroshift.parsers import read_text
 from zeroshift.suggest import did_you_mean
@@ -39,6 +39,7 @@ def read_table(
     classes: Sequence[str] | None = None,
     *,
     upright: bool = True,
+    transparency: str = "white",
 ) -> ImageSet:
     """The images a table lists, in its order.
 
@@ -49,6 +50,7 @@ def read_table(
     root : the folder the paths are relative to; by default, the folder of the table.
     classes : names of the classes; by default, the sorted labels.
     upright : rotate photographs as their EXIF orientation says.
+    transparency : "white" or "black", what shows through transparent pixels; "drop" ignores transparency.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as top:
@@ -76,10 +78,10 @@ def read_table(
         classes, labels = parse_labels(texts, classes, lambda i: rows[i].location, fix)
     return ImageSet(
         name=table.stem,
-        images=ImageFiles(folder, tuple(names), upright),
+        images=ImageFiles(folder, tuple(names), upright, TRANSPARENCY.check("transparency", transparency)),
         class_names=None if classes is None else tuple(classes),
         labels=labels,
-        provenance={"source": "table", "images": len(names), "upright": upright},
+        provenance={"source": "table", "images": len(names), "upright": upright, "transparency": transparency},
     )
 
 

@@ -150,7 +150,7 @@ class EpisodicImageMethod(_ImageInput, EpisodicMethod):
             raise ValueError(
                 f"views must have the shape (N, V, {', '.join(map(str, shape))}), or without the N for one image, as "
                 f"the encoder's preprocessing returns them; got {tuple(images.shape)}. "
-                "Fix: zeroshift.encode.adapt_images makes them."
+                "Fix: zeroshift.pipeline makes them."
             )
         for number in range(images.shape[0]):
             self.maple.check(f"views[{number}]", images[number])

@@ -1,4 +1,4 @@
-"""`adapt_images`: predictions of methods from images."""
+"""`Pipeline.probabilities`: predictions of methods from images."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from encode.numpy_encoder import NumpyEncoder, image_set, noise  # noqa: E402
+from encode.numpy_encoder import NumpyEncoder, adapt_images, image_set, noise  # noqa: E402
 from evaluate.fake_methods import TwoEncoders  # noqa: E402
 from zeroshift import OnlineADAPT, TransductiveADAPT  # noqa: E402
 from zeroshift.encode import (  # noqa: E402
     Prompts,
     Views,
-    adapt_images,
     extract,
     load_image_encoder,
     make_method,
@@ -292,7 +291,7 @@ def test_wrong_arguments_are_refused_before_an_image_is_opened(clip, tiny_encode
         with pytest.raises(kind, match=message):
             adapt_images(method, clip, IMAGES, **options)
     for images in ("cat.png", b"cat", {"cat.png": 0}):
-        with pytest.raises(TypeError, match=r"images must be several"):
+        with pytest.raises(TypeError, match=r"images must be an image, or several"):
             adapt_images(fitting, clip, images)
     with pytest.raises(ValueError, match=r"text of tpt was made from another encoder"):
         adapt_images(tuned, tiny_encoder("metaclip"), IMAGES)
@@ -302,15 +301,15 @@ def test_wrong_arguments_are_refused_before_an_image_is_opened(clip, tiny_encode
     ("image", "kind", "message"),
     [
         ("no.png", FileNotFoundError, "no image at no.png"),
-        (3, TypeError, r"an image must be a path, a Pillow image.*got int\. Fix: PIL"),
-        (np.zeros((4, 0, 3), np.uint8), ValueError, r"at least one pixel; got size \(0, 4\)"),
+        (3, TypeError, r"an image must be a path, the bytes.*got int\. Fix: PIL"),
+        (np.zeros((4, 0, 3), np.uint8), ValueError, r"at least one pixel; got an array of shape \(4, 0, 3\)"),
         (np.zeros((4, 4, 3)), ValueError, "must be uint8"),
     ],
     ids=["missing", "number", "nothing", "floats"],
 )
 def test_invalid_images_are_refused_when_they_are_reached(clip, image, kind, message):
     method = OnlineADAPT(np.eye(3, clip.dimension))
-    found = adapt_images(method, clip, [IMAGES[0], image])
+    found = adapt_images(method, clip, iter([IMAGES[0], image]))
     assert next(found).shape == (3,)
     with pytest.raises(kind, match=message):
         next(found)
