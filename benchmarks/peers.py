@@ -35,10 +35,13 @@ from plain import (
     dmn,
     dota,
     ecalp,
+    freetta,
     frolic,
     gda_clip,
     histo_transclip,
     oga,
+    onzeta,
+    pta,
     stata,
     t3a,
     tda,
@@ -78,6 +81,9 @@ PEERS = {
     "oga": Peer(oga.scores, "online"),
     "t3a": Peer(t3a.scores, "online"),
     "ecalp": Peer(ecalp.scores, "online"),
+    "onzeta": Peer(onzeta.scores, "online"),
+    "pta": Peer(pta.scores, "online"),
+    "freetta": Peer(freetta.scores, "online"),
     "zlap_inductive": Peer(zlap.inductive_scores, "online", ("unlabelled",)),
     "transclip": Peer(transclip.scores, "transductive"),
     "histo_transclip": Peer(histo_transclip.scores, "transductive", ("prompts",)),
@@ -100,7 +106,7 @@ class Size(NamedTuple):
 
 SIZES = {"small": Size(10, 256, 1500, 1500), "medium": Size(100, 512, 2000, 2000), "large": Size(1000, 512, 300, 3000)}
 FEWER = {("medium", "dota"): 200, ("medium", "oga"): 200, ("large", "dota"): 20, ("large", "oga"): 40}
-FEWER |= {("large", "frolic"): 300}
+FEWER |= {("large", "frolic"): 300, ("medium", "freetta"): 200, ("large", "freetta"): 20}
 """Number of samples where the plain version would take many minutes."""
 
 

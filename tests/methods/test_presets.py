@@ -6,7 +6,7 @@ import pytest
 
 from zeroshift.adapt import ReleasedOnlineADAPT, ReleasedTransductiveADAPT
 from zeroshift.method import registered_methods
-from zeroshift.methods import CTPT, DOTA, DPE, RATTA, TCA, TDA, TIMO, PromptAlign, TipAdapter
+from zeroshift.methods import CTPT, DOTA, DPE, PTA, RATTA, TCA, TDA, TIMO, PromptAlign, TipAdapter
 
 METHODS = list(registered_methods().values())
 
@@ -35,6 +35,7 @@ IMAGENETS = ("imagenet", "imagenet_a", "imagenetv2", "imagenet_r", "imagenet_ske
 TABLES = {
     CTPT: (("dispersion_weight",), dict.fromkeys(IMAGENETS[1:], (20,))),
     PromptAlign: (("rate",), {name: (5e-4,) for name in SCALES if not name.startswith("imagenet")}),
+    PTA: (("temperature",), {"caltech101": (50,)}),
     RATTA: (("quantile",), dict.fromkeys(IMAGENETS, (0.9,))),
     DPE: (
         ("alpha", "beta", "rate", "align", "final"),

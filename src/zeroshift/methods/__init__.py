@@ -31,13 +31,16 @@ if TYPE_CHECKING:
     from zeroshift.methods.dpe import DPE as DPE
     from zeroshift.methods.dynaprompt import DynaPrompt as DynaPrompt
     from zeroshift.methods.ecalp import ECALP as ECALP
+    from zeroshift.methods.freetta import FreeTTA as FreeTTA
     from zeroshift.methods.frolic import Frolic as Frolic
     from zeroshift.methods.gda_clip import GDACLIP as GDACLIP
     from zeroshift.methods.gda_pseudo import GDAPseudo as GDAPseudo
     from zeroshift.methods.histpt import HisTPT as HisTPT
     from zeroshift.methods.mta import MTA as MTA
     from zeroshift.methods.oga import OGA as OGA
+    from zeroshift.methods.onzeta import OnZeta as OnZeta
     from zeroshift.methods.promptalign import PromptAlign as PromptAlign
+    from zeroshift.methods.pta import PTA as PTA
     from zeroshift.methods.ratta import RATTA as RATTA
     from zeroshift.methods.stata import StatA as StatA
     from zeroshift.methods.swapprompt import SwapPrompt as SwapPrompt
