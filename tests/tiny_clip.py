@@ -160,3 +160,33 @@ def exact_logits(contexts) -> np.ndarray:
             for context, image in zip(contexts, exact_views()[: len(contexts), 0], strict=True)
         ]
     return torch.stack(rows).numpy()
+
+
+@cache
+def tiny_vision(precision: str = "float32", chunk_size: int = 16):
+    """The image encoder of the golden's images, bytes (B, 3, 16, 16), in float32 or float64."""
+    from types import SimpleNamespace
+
+    import torch
+
+    from zeroshift.encode.tuning.vision import TokenVision
+
+    model = exact_clip() if precision == "float64" else tiny_clip()
+    mean, std = (
+        torch.tensor(values, dtype=torch.float64)[:, None, None]
+        for values in ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
+    )
+
+    def to_device(array, *, first):
+        return ((torch.from_numpy(np.array(array)).double() / 255 - mean) / std).to(getattr(torch, precision))
+
+    encoder = SimpleNamespace(
+        model=model,
+        batch_size=64,
+        dimension=32,
+        preprocessing=SimpleNamespace(size=(16, 16)),
+        dtype=getattr(torch, precision),
+        key=lambda: "tiny",
+        _to_device=to_device,
+    )
+    return TokenVision(encoder, chunk_size=chunk_size)

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from zeroshift.methods.t3a import T3A as T3A
     from zeroshift.methods.tca import TCA as TCA
     from zeroshift.methods.tda import TDA as TDA
+    from zeroshift.methods.tent import Tent as Tent
     from zeroshift.methods.timo import TIMO as TIMO
     from zeroshift.methods.timo import TIMOS as TIMOS
     from zeroshift.methods.tip_adapter import TipAdapter as TipAdapter

@@ -185,6 +185,7 @@ class ExampleVision(PromptedVision):
         self.dimension, self.width = int(prototypes.shape[1]), TOKEN_WIDTH
         self.input_shape = (self.dimension,)
         self.patches = Patches(inputs=self.dimension, mean=0.01, std=0.5)
+        self.norms = np.zeros(TOKEN_WIDTH)
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -211,6 +212,20 @@ class ExampleVision(PromptedVision):
             weight_gradient = xp.sum(through_unit_rows(feature_gradient, raw) @ self._directions.T, axis=0)
             gradient = (weight_gradient * (1 - each**2) / each.shape[0]) @ self._backend.asarray(self._mixing)
         return Backend.of(prompt).asarray(gradient)
+
+    def encode_with_norms(self, images: Array, norms: Array) -> Array:
+        """x + sum_i tanh(n)_i u_i for norms n: the images themselves at first."""
+        xp = self._backend.xp
+        with self._backend.computing():
+            shift = xp.tanh(self._backend.asarray(norms, xp.float64)) @ self._directions
+            return Backend.of(norms).asarray(self._backend.asarray(images, xp.float64) + shift)
+
+    def pull_back_norms(self, images: Array, norms: Array, upstream: Array) -> Array:
+        xp = self._backend.xp
+        with self._backend.computing():
+            each = xp.tanh(self._backend.asarray(norms, xp.float64))
+            total = xp.sum(self._backend.asarray(upstream, xp.float64), axis=0)
+            return Backend.of(norms).asarray((1 - each**2) * (self._directions @ total))
 
     def _weights(self, prompt: Array) -> tuple[Array, Array]:
         """tanh(W p) of each token, and their mean."""

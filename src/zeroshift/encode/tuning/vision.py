@@ -74,6 +74,8 @@ class TokenVision(PromptedVision):
     """
 
     def __init__(self, encoder: TransformersEncoder, *, chunk_size: int = CHUNK) -> None:
+        import torch
+
         self._encoder, self._model = encoder, encoder.model
         self.chunk_size = int(Number(1, integer=True).check("chunk_size", chunk_size))
         self.batch_size = encoder.batch_size
@@ -84,6 +86,10 @@ class TokenVision(PromptedVision):
         values = to_numpy(weights).astype("float64")
         self.patches = Patches(int(values[0].size), float(values.mean()), float(values.std(ddof=1)))
         self._backend = Backend.of(weights)
+        self._norm_layers = _layer_norms(self._model.vision_model)
+        parameters = [array.detach().reshape(-1) for layer in self._norm_layers for array in (layer.weight, layer.bias)]
+        self.norms = to_numpy(self._to_compute_dtype(torch.cat(parameters))).copy()
+        self.norms.flags.writeable = False
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -165,6 +171,80 @@ class TokenVision(PromptedVision):
             )
         return Backend.of(prompt).asarray(total)
 
+    def encode_with_norms(self, images: Array, norms: Array) -> Array:
+        import torch
+
+        parts: list[torch.Tensor] = []
+        with gradient_mode(self._backend.device, gradients=False):
+            tensor = self._norm_tensor(norms)
+            self.batch_size = for_each_chunk(
+                int(images.shape[0]),
+                self.batch_size,
+                lambda rows: parts.append(self._features_with_norms(images[rows], tensor)),
+            )
+            features = torch.cat(parts)
+        if not bool(features.isfinite().all()):
+            raise ValueError(
+                "the image model returned a non-finite feature for these layer norms. Fix: dtype='float32' if it is "
+                "narrower; otherwise smaller steps."
+            )
+        return Backend.of(norms).asarray(features)
+
+    def pull_back_norms(self, images: Array, norms: Array, upstream: Array) -> Array:
+        import torch
+
+        modules = (self._model.vision_model, self._model.visual_projection)
+        with gradient_mode(self._backend.device, gradients=True), freeze_parameters(modules):
+            tensor = self._norm_tensor(norms).clone().requires_grad_()
+            gradient = self._to_compute_dtype(self._backend.asarray(upstream))
+            scale, total = powers_of_two(gradient.reshape(1, -1)), torch.zeros_like(tensor, requires_grad=False)
+
+            def add_gradient(rows: slice) -> None:
+                features = self._features_with_norms(images[rows], tensor)
+                (part,) = torch.autograd.grad(features, tensor, gradient[rows] * scale)
+                total.add_(part / scale[0])
+
+            self.chunk_size = for_each_chunk(int(images.shape[0]), self.chunk_size, add_gradient)
+        if not bool(total.isfinite().all()):
+            raise ValueError(
+                "the gradient of the layer norms is not finite: it exceeds the range of the image model's precision. "
+                "Fix: load the encoder with dtype='float32' or 'bfloat16'."
+            )
+        return Backend.of(norms).asarray(total)
+
+    def _norm_tensor(self, norms: Array) -> torch.Tensor:
+        assert self.norms is not None
+        if not is_array(norms) or tuple(norms.shape) != self.norms.shape:
+            given = tuple(norms.shape) if is_array(norms) else type(norms).__name__
+            raise ValueError(f"norms must have the shape {self.norms.shape}, like vision.norms; got {given}.")
+        return self._to_compute_dtype(self._backend.asarray(norms))
+
+    def _features_with_norms(self, images: Array, norms: torch.Tensor) -> torch.Tensor:
+        """(B, d), not normalised, with the weights and biases `norms` (P,) in the layer norms."""
+        import torch
+
+        caller = threading.get_ident()
+        sizes = [size for layer in self._norm_layers for size in (layer.weight.numel(), layer.bias.numel())]
+        parts = torch.split(norms, sizes)
+        given = {layer: parts[2 * n : 2 * n + 2] for n, layer in enumerate(self._norm_layers)}
+
+        def with_norms(module: Any, arguments: Any, output: torch.Tensor) -> torch.Tensor:
+            if threading.get_ident() != caller:  # another thread uses the same model
+                return output
+            weight, bias = given[module]
+            # In the precision of `norms`: a step is smaller than the rounding of half precision.
+            return torch.nn.functional.layer_norm(
+                arguments[0].to(norms.dtype), module.normalized_shape, weight, bias, module.eps
+            ).to(output.dtype)
+
+        handles = [layer.register_forward_hook(with_norms) for layer in self._norm_layers]
+        try:
+            states = self._states(images, None)
+        finally:
+            for handle in handles:
+                handle.remove()
+        return self._to_compute_dtype(self._model.visual_projection(states))
+
     def _tokens(self, prompt: Array) -> torch.Tensor:
         if not is_array(prompt) or len(prompt.shape) != 2 or prompt.shape[1] != self.width or not prompt.shape[0]:
             given = tuple(prompt.shape) if is_array(prompt) else type(prompt).__name__
@@ -202,3 +282,10 @@ class TokenVision(PromptedVision):
 
     def __repr__(self) -> str:
         return f"<vision of {self._encoder!r}>"
+
+
+def _layer_norms(model: Any) -> list[Any]:
+    """The layer norms with weights and biases, in the order of the model's modules."""
+    import torch
+
+    return [layer for layer in model.modules() if isinstance(layer, torch.nn.LayerNorm) and layer.bias is not None]

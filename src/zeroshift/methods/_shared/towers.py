@@ -105,6 +105,20 @@ class PromptedVision(Tower):
     def pull_back(self, images: Array, prompt: Array, upstream: Array) -> Array:
         """Gradient (n, width) of sum(upstream * states) with respect to the prompt, for upstream (B, width)."""
 
+    norms: np.ndarray | None = None
+    """Weights and biases of all layer norms in one vector (P,), float32 or float64; None if they cannot be tuned."""
+
+    def encode_with_norms(self, images: Array, norms: Array) -> Array:
+        """Features (B, d), not normalised, when the layer norms have the weights and biases `norms` (P,).
+
+        They have the library and device of `norms`.
+        """
+        raise TypeError(f"{self!r} has no layer norms that can be tuned. Fix: zeroshift.encode.prompted_vision(...).")
+
+    def pull_back_norms(self, images: Array, norms: Array, upstream: Array) -> Array:
+        """Gradient (P,) of sum(upstream * encode_with_norms(images, norms)), for upstream (B, d)."""
+        raise TypeError(f"{self!r} has no layer norms that can be tuned. Fix: zeroshift.encode.prompted_vision(...).")
+
 
 class LayerOutput(NamedTuple):
     """Output of the image side for B images, with the tokens of its first layers."""

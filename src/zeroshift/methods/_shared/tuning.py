@@ -14,6 +14,7 @@ from zeroshift.state_checks import check_seen
 from zeroshift.zero_shot import log_softmax
 
 __all__ = [
+    "SGD",
     "AdamW",
     "cross_entropy",
     "entropy_of_each",
@@ -89,6 +90,55 @@ class AdamW:
             raise ValueError(f"the moments do not fit {self.steps} steps of an array of shape {tuple(parameter.shape)}")
         if moments and not to_numpy(moments[1]).min() >= 0:  # without tolerance: its square root is taken
             raise ValueError(f"second_moment must be at least 0; the smallest is {to_numpy(moments[1]).min():g}.")
+
+
+class SGD:
+    """Gradient descent with momentum on one array. Each `step` returns the updated array; `reset` forgets the steps.
+
+    >>> import numpy as np
+    >>> SGD(rate=0.1, momentum=0.9, nesterov=True).step(np.array([1.0]), np.array([1.0]))
+    array([0.81])
+
+    Parameters
+    ----------
+    rate : step size.
+    momentum : share of the velocity kept at each step.
+    nesterov : add the velocity after this step to the gradient, in place of the velocity alone.
+    weight_decay : this share of the array is added to its gradient.
+    """
+
+    def __init__(
+        self, rate: float, *, momentum: float = 0.9, nesterov: bool = False, weight_decay: float = 0.0
+    ) -> None:
+        self.rate, self.momentum, self.nesterov, self.weight_decay = rate, momentum, nesterov, weight_decay
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget every step."""
+        self.steps = 0
+        self._velocity: Array = None
+
+    def step(self, parameter: Array, gradient: Array) -> Array:
+        """The parameter after one step against the gradient. Neither array is changed."""
+        gradient = gradient + self.weight_decay * parameter
+        velocity = gradient if self._velocity is None else self.momentum * self._velocity + gradient
+        self.steps, self._velocity = self.steps + 1, velocity
+        return parameter - self.rate * (gradient + self.momentum * velocity if self.nesterov else velocity)
+
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Velocity and number of steps, for a method that continues from them."""
+        return ({} if self._velocity is None else {"velocity": self._velocity}), {"steps": self.steps}
+
+    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        """Restore what `state` returned."""
+        self.steps, self._velocity = int(values["steps"]), arrays.get("velocity")
+
+    def check(self, parameter: Array, n_seen: int) -> None:
+        """ValueError if the restored velocity does not belong to `parameter`, or the steps not to the samples seen."""
+        check_seen("steps", self.steps, n_seen)
+        shape = None if self._velocity is None else tuple(self._velocity.shape)
+        if shape != (tuple(parameter.shape) if self.steps else None):
+            raise ValueError(f"the velocity does not fit {self.steps} steps of an array of {tuple(parameter.shape)}")
 
 
 def entropy_of_mean(logits: Array) -> tuple[Array, Array]:
