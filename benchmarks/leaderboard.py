@@ -5,7 +5,8 @@ with the order filter.
     python benchmarks/leaderboard.py --bundled    bundled packs only: docs/leaderboard.md and its picture
 
 Runs are recorded in benchmarks/leaderboard-runs: a second call runs only what is missing, such as new methods. One
-process, one thread, seed 0 (`--orders N` for more); about 30 minutes for everything. Nothing is tuned on these sets.
+process, one thread, two orders of each stream (`--orders N`); about 45 minutes for everything. Nothing is tuned on these
+sets.
 """
 
 from __future__ import annotations
@@ -16,19 +17,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from sections import machine, replace_section
 
 from zeroshift import FeatureSet
 from zeroshift.cli.compare import choose_methods
 from zeroshift.data import packs
 from zeroshift.evaluate import DatasetRef, Ledger, Plan, plan_comparison, run_plan
-from zeroshift.evaluate.leaderboard import Leaderboard, build_leaderboard
+from zeroshift.evaluate.leaderboard import DRAWS, Leaderboard, build_leaderboard, resampled_accuracies
+from zeroshift.evaluate.outcomes import Outcomes, read_outcomes
 from zeroshift.evaluate.protocols import find_protocol
 from zeroshift.evaluate.results import OUTCOMES, flatten
 from zeroshift.report.compare_tables import write_section
 from zeroshift.report.leaderboard import (
     LEADERBOARD_MARKS,
     leaderboard_markdown,
+    leaderboard_table,
     time_figure,
     write_leaderboard_page,
 )
@@ -77,6 +81,60 @@ def by_method(plan: Plan) -> Plan:
     return replace(plan, trials=tuple(sorted(plan.trials, key=lambda trial: places[trial.spec.label])))
 
 
+CLAIMS = (
+    ("adapt_online", ("zero_shot", "tda", "dmn", "dpe", "bca", "oga", "tca", "dota"), "ADAPT, Table 4"),
+    ("adapt_transductive", ("zlap", "transclip", "frolic", "stata"), "ADAPT, Table 4"),
+    ("tda", ("zero_shot",), "TDA"),
+    ("dmn", ("tda",), "ADAPT, Table 4"),
+    ("dpe", ("tda",), "DPE"),
+    ("bca", ("tda",), "BCA"),
+    ("dota", ("tda",), "DOTA"),
+    ("ecalp", ("tda", "dmn"), "ECALP"),
+    ("oga", ("tda", "dmn"), "OGA"),
+    ("transclip", ("zero_shot",), "TransCLIP"),
+    ("gda_clip", ("tip_adapter",), "GDA-CLIP"),
+    ("timo", ("gda_clip",), "TIMO"),
+    ("timo_s", ("timo",), "TIMO"),
+    ("onzeta", ("zero_shot",), "OnZeta"),
+    ("freetta", ("tda",), "FreeTTA"),
+    ("ape", ("tip_adapter",), "APE"),
+    ("tip_x", ("tip_adapter",), "SuS-X"),
+    ("tip_adapter_f", ("tip_adapter",), "Tip-Adapter"),
+)
+"""Published: the first method is more accurate than each of the others, in random order; and where it is published."""
+
+
+def claims_table(rows: Sequence[dict[str, Any]], groups: dict[str, Sequence[DatasetRef]]) -> str:
+    """The difference of each pair in random order, in points, with its interval from the paired bootstrap."""
+    lines = [f"| published by | claim | {' | '.join(groups)} |", "| --- | --- |" + " ---: |" * len(groups)]
+    labels = {row["contestant"] for row in rows}
+    for first, others, source in CLAIMS:
+        for second in others:
+            if {first, second} <= labels:
+                cells = [difference(rows, first, second, some) for some in groups.values()]
+                lines.append(f"| {source} | `{first}` above `{second}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def difference(rows: Sequence[dict[str, Any]], first: str, second: str, datasets: Sequence[DatasetRef]) -> str:
+    cells = [[[outcomes(rows, label, one)] for label in (first, second)] for one in datasets]
+    accuracies, _ = resampled_accuracies(cells, draws=DRAWS, seed=0)
+    low, high = 100 * np.quantile(accuracies[0] - accuracies[1], [0.025, 0.975])
+    means = [np.mean([[np.mean([run.right.sum() / run.scored.sum() for run in one[place][0]])] for one in cells])
+             for place in (0, 1)]  # fmt: skip
+    verdict = "holds" if low > 0 else "does not hold" if high < 0 else "tied"
+    return f"{100 * (means[0] - means[1]):+.1f} ({low:+.1f} to {high:+.1f}) {verdict}"
+
+
+def outcomes(rows: Sequence[dict[str, Any]], label: str, dataset: DatasetRef) -> list[Outcomes]:
+    found = [
+        read_outcomes(row[OUTCOMES], row["n_samples"])
+        for row in rows
+        if row["contestant"] == label and row["features"] == dataset.name and row["stream.kind"] in ("random", "stored")
+    ]
+    return [one for one in found if one is not None]
+
+
 def board_of(rows: Sequence[dict[str, Any]], datasets: Sequence[DatasetRef]) -> Leaderboard:
     return build_leaderboard(rows, protocol=PROTOCOL, sets=[dataset.name for dataset in datasets])
 
@@ -84,7 +142,7 @@ def board_of(rows: Sequence[dict[str, Any]], datasets: Sequence[DatasetRef]) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bundled", action="store_true", help="only the bundled packs, for docs/leaderboard.md")
-    parser.add_argument("--orders", type=int, default=1)
+    parser.add_argument("--orders", type=int, default=2)
     parser.add_argument("--shots", type=int, default=4)
     given = parser.parse_args()
     own = bundled()
@@ -103,7 +161,10 @@ def main() -> None:
         "clip": [one for one in datasets if "_clip_" in one.name],
     }
     for name, some in groups.items():
-        replace_section(f"leaderboard-{name}", leaderboard_markdown(board_of(rows, some)))
+        board = board_of(rows, some)
+        text = leaderboard_markdown(board) if name == "all" else leaderboard_table(board).markdown()
+        replace_section(f"leaderboard-{name}", text)
+    replace_section("leaderboard-claims", claims_table(rows, groups))
 
 
 if __name__ == "__main__":

@@ -409,10 +409,19 @@ def _selected(
 def _needs(row: Row) -> tuple[str, ...]:
     """What the method of a run was given, by the names of `NEEDS`."""
     found = ["order"] if _uses_order(str(row["method"])) else []
-    found += ["set"] if row["protocol"] == "transductive" else []
+    found += ["set"] if row["protocol"] == "transductive" or _needs_set(str(row["method"])) else []
     given = [str(name) for name in row.get("given") or []]
     encoder = ["text"] if any(name.startswith("encoder") for name in row) else []
     return tuple(dict.fromkeys([*found, *given, *encoder]))
+
+
+@cache
+def _needs_set(method: str) -> bool:
+    """Whether a method is transductive, also where it is given labelled samples and counts as few-shot."""
+    try:
+        return registry.get(method).protocol == "transductive"
+    except ValueError:
+        return False
 
 
 @cache
