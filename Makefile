@@ -10,7 +10,7 @@ MINUTES ?= 10
 # Python: compiled modules are kept, or each start would compile all of zeroshift again.
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 
-.PHONY: demo test test-all fuzz lint docs bench clean help
+.PHONY: demo test test-all fuzz lint docs bench leaderboard clean help
 
 help:
 	@echo "make demo      adapt a zero-shot classifier on bundled real features, and write a report"
@@ -20,6 +20,7 @@ help:
 	@echo "make lint      only the static checks"
 	@echo "make docs      the documentation site, in build/site"
 	@echo "make bench     startup, accuracy, engines and extraction, as in benchmarks/results"
+	@echo "make leaderboard  every method on the bundled packs: docs/leaderboard.md; resumes"
 	@echo "make clean     remove .venv and everything built"
 
 demo: $(VENV)/.core
@@ -49,6 +50,9 @@ bench: $(VENV)/.dev
 	$(BIN)/zeroshift bench --again --out benchmarks/engines.json
 	$(BIN)/python benchmarks/engines.py
 	$(BIN)/python benchmarks/extraction.py
+
+leaderboard: $(VENV)/.dev
+	$(BIN)/python benchmarks/leaderboard.py --bundled
 
 $(VENV)/.core: pyproject.toml constraints.txt src/zeroshift/_version.py
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "zeroshift needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Fix: make PYTHON=python3.12 ...")'

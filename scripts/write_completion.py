@@ -18,11 +18,14 @@ from zeroshift.benchmarks.problems import GEOMETRIES
 from zeroshift.cli._help import documented_names, documented_parameters
 from zeroshift.cli._method_options import DEFAULT_METHODS
 from zeroshift.cli.app import COMMANDS, load_command
-from zeroshift.cli.compare import GROUPS
+from zeroshift.cli.compare import FILTERED, GROUPS
 from zeroshift.cli.methods import NOTHING
 from zeroshift.data import catalogue, corruptions, packs
 from zeroshift.encode import registry as encoders
 from zeroshift.encode.prompts import MODES
+from zeroshift.evaluate.leaderboard import NEEDS
+from zeroshift.evaluate.protocols import PROTOCOLS as EVALUATIONS
+from zeroshift.evaluate.streams import KINDS as STREAMS
 from zeroshift.experiments import list_experiments
 from zeroshift.method import registered_methods
 from zeroshift.methods import MethodInfo, StickyFilter, get, list_methods
@@ -122,7 +125,14 @@ def _describe_words(methods: list[MethodInfo]) -> dict[str, dict[str, str]]:
     experiments = list_experiments()
     inputs = dict.fromkeys(name for method in methods for name in method_inputs(method).accepted)
     return {
-        "GROUP": {"all": "all methods", **{group: f"all {group} methods" for group in GROUPS}},
+        "GROUP": {
+            "all": "all methods",
+            **{group: f"all {group} methods" for group in GROUPS},
+            FILTERED: "all online methods with the order filter",
+        },
+        "EVALUATION": {one.name: one.title for one in EVALUATIONS.values()},
+        "STREAM": dict.fromkeys(STREAMS, ""),
+        "NEED": NEEDS,
         "PACK": {pack.name: pack.title for pack in packs.list()},
         "MODE": {mode.name: mode.summary for mode in MODES.values()},
         "ENCODER": {_typed_part(family.example): family.title for family in encoders.list_families()},

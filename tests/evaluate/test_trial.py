@@ -106,7 +106,7 @@ def test_groups_follow_the_stream_with_the_support_taken_out(clusters, monkeypat
 def test_scoring_is_not_part_of_time_and_memory(clusters, monkeypatch):
     """Memory is read, and the timer stopped, before anything is scored."""
     seen = []
-    monkeypatch.setattr("zeroshift.evaluate.trial.score_run", lambda *_: seen.append("scored") or {})
+    monkeypatch.setattr("zeroshift.evaluate.trial.score_run", lambda *_, **__: seen.append("scored") or {})
     peak = PeakMemory.peak
     monkeypatch.setattr(PeakMemory, "peak", lambda self: seen.append("weighed") or peak(self))
     run_trial(trial("zero_shot"), clusters)

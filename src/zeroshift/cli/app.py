@@ -29,6 +29,8 @@ COMMANDS = {
     "experiment": "Run experiments of the paper: each prints its table in the paper's layout; one HTML report contains "
     "them all.",
     "results": "Merge, filter and summarise the records of runs.",
+    "leaderboard": "Rank the methods of a comparison: accuracy with its uncertainty, calibration, worst stream, time, "
+    "memory, needs.",
     "methods": "List the methods and which to start with, or describe one with its parameters.",
     "encoders": "List the families of encoders, how their models are named, and what each needs.",
     "prompts": "List the prompt modes, or print every sentence that a mode makes of class names.",
@@ -41,7 +43,7 @@ COMMANDS = {
 
 PANELS = {
     "Classify and adapt": ("demo", "classify", "extract", "adapt"),
-    "Compare": ("compare", "experiment", "results", "bench"),
+    "Compare": ("compare", "leaderboard", "experiment", "results", "bench"),
     "What there is": ("methods", "encoders", "prompts", "packs", "data"),
     "Shell": ("completion",),
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -18,21 +19,30 @@ from zeroshift.cli._method_options import parse_settings
 from zeroshift.cli._output_paths import check_output_folder, claim
 from zeroshift.cli._run_loop import run_recorded
 from zeroshift.cli.console import console, print_json, print_warning
+from zeroshift.cli.leaderboard import LEADERBOARD, show_leaderboard
 from zeroshift.evaluate import (
+    JobOutcome,
     Ledger,
     MethodSpec,
+    Plan,
+    Trial,
     describe_skipped,
     list_method_specs,
     plan_comparison,
     run_plan,
     summarize,
 )
+from zeroshift.evaluate.leaderboard import build_leaderboard
 from zeroshift.evaluate.method_spec import COMPARISON_HINTS
+from zeroshift.evaluate.protocols import PROTOCOLS, find_protocol
+from zeroshift.evaluate.results import OUTCOMES, flatten
 from zeroshift.experiments._shared.experiment import MOST_ORDERS
 from zeroshift.methods.inputs import TEXT, VIEWS
+from zeroshift.methods.sticky_filter import SUFFIX
 from zeroshift.parameters import Number
 from zeroshift.report.compare_page import write_page
 from zeroshift.report.compare_tables import (
+    COMPARE_MARKS,
     check_markdown,
     compare_record,
     compare_table,
@@ -40,10 +50,11 @@ from zeroshift.report.compare_tables import (
     set_tables,
     write_markdown,
 )
+from zeroshift.report.leaderboard import LEADERBOARD_MARKS
 from zeroshift.report.page import check_page
 from zeroshift.suggest import did_you_mean
 
-__all__ = ["choose_methods", "compare"]
+__all__ = ["FILTERED", "GROUPS", "choose_methods", "compare"]
 
 RUNS, PAGE = "runs", "compare.html"
 
@@ -76,8 +87,8 @@ def compare(
             "-m",
             "--method",
             metavar="METHOD,...",
-            help="Methods; NAME+support gives labelled samples too, NAME+views the views of each image. "
-            "Or all, online, episodic, transductive, few-shot.",
+            help="Methods; NAME+support gives labelled samples too, NAME+views the views of each image, NAME+filter "
+            "the order filter. Or all, online, episodic, transductive, few-shot, online+filter.",
             rich_help_panel=WHAT_PANEL,
         ),
     ] = "all",
@@ -101,6 +112,14 @@ def compare(
         int,
         typer.Option(metavar="N", help="Labelled samples per class for few-shot methods.", rich_help_panel=WHAT_PANEL),
     ] = 4,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            metavar="EVALUATION",
+            help=f"Streams, batch size and metrics of a known evaluation: {', '.join(PROTOCOLS)}. Shows a leaderboard.",
+            rich_help_panel=WHAT_PANEL,
+        ),
+    ] = None,
     prompt: Annotated[
         str | None,
         typer.Option(
@@ -170,6 +189,12 @@ def compare(
     ):
         Number(1, most, integer=True).check(name, value)
     check_encoder_options(encoder, revision=revision, device=device, dtype=dtype)
+    evaluation = None if protocol is None else find_protocol(protocol)
+    if evaluation is not None and by_set:
+        raise ValueError(
+            "--by-set shows the tables of a plain comparison. Fix: leave it out, or zeroshift leaderboard --sets NAME."
+        )
+    page = PAGE if evaluation is None else LEADERBOARD
     # A wrong name is refused before any set is read.
     specs = choose_methods(methods, settings or [], views=True, encoder=encoder is not None)
     if encoder is not None and not any(spec.tunes_text for spec in specs):
@@ -182,45 +207,70 @@ def compare(
     views = any(dataset.n_views for dataset in datasets)
     specs = choose_methods(methods, settings or [], views=views, encoder=encoder is not None)
     encoder_ref = load_encoder_ref(encoder, revision=revision, device=device, dtype=dtype)
-    plan = plan_comparison(datasets, specs, orders=orders, shots=shots, encoder=encoder_ref)
+    plan = plan_comparison(datasets, specs, orders=orders, shots=shots, encoder=encoder_ref, protocol=evaluation)
     for line in describe_skipped(plan.skipped):
         print_warning(f"skipped: {line}")
     if not plan.trials:
         raise ValueError("no method is left to compare. Fix: see the reasons above.")
-    check_page(out / PAGE)
+    check_page(out / page)
     if markdown is not None:
-        check_markdown(markdown)
+        check_markdown(markdown, COMPARE_MARKS if evaluation is None else LEADERBOARD_MARKS)
         claim(markdown)
-    check_output_folder(out, [out / PAGE])
+    check_output_folder(out, [out / page])
     check_output_folder(out / RUNS)
-    claim(out / PAGE)
+    claim(out / page)
 
     ledger = Ledger(out / RUNS)
     runs = run_plan(plan, ledger, jobs=jobs, again=again, notes={"machine": machine()})
     sizes = {dataset.name: dataset.n_samples for dataset in datasets}
     outcomes = run_recorded(runs, plan.trials, ledger, what="comparing", quiet=quiet, sizes=sizes)
+    if evaluation is not None:
+        _show_protocol(plan, outcomes, out / page, markdown=markdown, json=json, quiet=quiet)
+        return
     summary = summarize(plan, outcomes)
     for failed in summary.failed:
         print_warning(f"failed: {failed.job}: {failed.error}")
     if summary.overall:
-        write_page(out / PAGE, summary)
+        write_page(out / page, summary)
         if markdown is not None:
             write_markdown(markdown, summary)
     notes = remarks(summary)
     if json:
-        print_json({**compare_record(summary), "remarks": notes, "out": str(out), "page": str(out / PAGE)})
+        print_json({**compare_record(summary), "remarks": notes, "out": str(out), "page": str(out / page)})
     elif not quiet and summary.overall:
         screen = console()
         for table in (compare_table(summary), *(set_tables(summary) if by_set else ())):
             screen.print(table)
         screen.print(" ".join(notes), style="dim")
-        for path in (out / PAGE, *([markdown] if markdown else [])):
+        for path in (out / page, *([markdown] if markdown else [])):
             screen.print(f"written: {path}", soft_wrap=True)
     if summary.failed:
         raise typer.Exit(1)
 
 
+def _show_protocol(
+    plan: Plan, outcomes: Sequence[JobOutcome[Trial]], page: Path, *, markdown: Path | None, json: bool, quiet: bool
+) -> None:
+    """The leaderboard of the runs of a protocol."""
+    failed = [outcome for outcome in outcomes if outcome.error is not None]
+    for outcome in failed:
+        print_warning(f"failed: {outcome.job}: {outcome.error}")
+    rows = [
+        {**flatten(outcome.record), OUTCOMES: outcome.record.get(OUTCOMES)}
+        for outcome in outcomes
+        if outcome.record is not None
+    ]
+    if rows:
+        board = build_leaderboard(rows, protocol=plan.protocol)
+        show_leaderboard(board, page=page, markdown=markdown, json=json, quiet=quiet)
+    if failed:
+        raise typer.Exit(1)
+
+
 GROUPS = ("online", "episodic", "transductive", "few-shot")
+
+FILTERED = f"online{SUFFIX}"
+"""Every online method that the order filter can be used with, with the filter."""
 
 OPTION_HINTS = {
     **COMPARISON_HINTS,
@@ -243,7 +293,9 @@ def choose_methods(
     chosen: dict[str, MethodSpec] = {}
     single: set[str] = set()
     for name in split_names(names):
-        if name == "all" or name in GROUPS:
+        if name == FILTERED:
+            found = list(_filtered_methods())
+        elif name == "all" or name in GROUPS:
             found = list_method_specs(None if name == "all" else name, views=views)
         else:
             found = [_find_method(name)]
@@ -265,11 +317,17 @@ def choose_methods(
     return list(with_settings.values())
 
 
+def _filtered_methods() -> Iterator[MethodSpec]:
+    for info in registry.list_methods("online"):
+        with suppress(ValueError):  # the method uses the order by itself
+            yield MethodSpec.named(f"{info.name}{SUFFIX}")
+
+
 def _find_method(name: str) -> MethodSpec:
     known = [info.name for info in registry.list_methods()]
     method = name.split("+")[0]
     if method not in known:
-        guess = did_you_mean(name, [*known, "all", *GROUPS])
+        guess = did_you_mean(name, [*known, "all", *GROUPS, FILTERED])
         raise ValueError(
             f"--methods: no method is called {method!r}. {guess}Known: {', '.join(known)}; all, {', '.join(GROUPS)}."
         )

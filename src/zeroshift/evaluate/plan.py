@@ -13,7 +13,9 @@ from zeroshift.evaluate.encoder_ref import EncoderRef, check_fit
 from zeroshift.evaluate.keys import features_digest
 from zeroshift.evaluate.ledger import Ledger
 from zeroshift.evaluate.method_spec import MethodSpec
+from zeroshift.evaluate.protocols import Protocol
 from zeroshift.evaluate.runner import JobOutcome, run_jobs
+from zeroshift.evaluate.streams import StreamSpec
 from zeroshift.evaluate.trial import Trial
 from zeroshift.features import FeatureSet
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
@@ -133,6 +135,7 @@ class Plan:
     orders: int
     shots: int
     encoder: EncoderRef | None = None
+    protocol: Protocol | None = None
 
 
 def plan_comparison(
@@ -142,13 +145,14 @@ def plan_comparison(
     orders: int = 3,
     shots: int = 4,
     encoder: EncoderRef | None = None,
+    protocol: Protocol | None = None,
 ) -> Plan:
     """Plan every method on every set.
 
     Methods whose predictions depend on the order of the stream or on drawn rows run `orders` times, with seeds 0, 1,
     ...; all others run once, in stored order. Methods that take support get `shots` labelled samples per class, at most
     half of each class, which are not scored. Methods that tune prompts use `encoder`, which must be the encoder of all
-    sets.
+    sets. With `protocol`, methods that depend on the order run on each of its streams.
     """
     orders = int(Number(1, integer=True).check("orders", orders))
     shots = int(Number(1, integer=True).check("shots", shots))
@@ -168,7 +172,10 @@ def plan_comparison(
             trial = partial(Trial, dataset.name, dataset.digest, dataset.prompt, spec, shots=taken)
             if spec.tunes_text:
                 trial = partial(trial, encoder=encoder, class_names=dataset.class_names)
-            trials += [trial(seed=seed) for seed in seeds]
+            if protocol is not None:
+                trial = partial(trial, every=protocol.every, bins=protocol.bins)
+            for stream_spec in _streams(spec, protocol):
+                trials += [trial(seed=seed, stream_spec=stream_spec) for seed in seeds]
     if encoder is not None:
         _check_encoder(encoder, datasets, trials)
     running = {id(trial.spec) for trial in trials}
@@ -180,7 +187,15 @@ def plan_comparison(
         orders=orders,
         shots=shots,
         encoder=encoder,
+        protocol=protocol,
     )
+
+
+def _streams(spec: MethodSpec, protocol: Protocol | None) -> list[StreamSpec | None]:
+    """The streams of a method. A random order is what a run without a stream has: it needs none."""
+    if protocol is None or not spec.streamed:
+        return [None]
+    return [None if stream.kind == "random" else stream for stream in protocol.streams.values()]
 
 
 def _check_encoder(encoder: EncoderRef, datasets: Sequence[DatasetRef], trials: Sequence[Trial]) -> None:

@@ -46,15 +46,17 @@ RUNS = "runs"
 
 RECORD_NAME = re.compile(rf".+-[0-9a-f]{{{KEY_LETTERS}}}\.json")
 
-HIDDEN = ("detail", "kind", "schema", "checksum")
-"""Fields without use in a table: curves and matrices, and what all records share."""
+OUTCOMES = "outcomes"
+
+HIDDEN = ("detail", OUTCOMES, "kind", "schema", "checksum")
+"""Fields without use in a table: curves and matrices, outcomes of single samples, and what all records share."""
 
 LONGEST_LIST = 8
 """Longer lists of numbers are curves and do not become fields, except under `stream` and `parameters`."""
 
 IDENTITY = (
     "digest", "prompt", "contestant", "method", "given", "protocol", "seed", "shots", "stream", "timed", "every",
-    "analysis", "function", "parameters", "encoder", "classes",
+    "bins", "analysis", "function", "parameters", "encoder", "classes",
 )  # fmt: skip
 """Fields that say which job a record is of: see `Trial.describe` and `Analysis.describe`."""
 
@@ -83,8 +85,9 @@ class Collection:
     """Records of an earlier version, without a checksum, among the rows."""
 
 
-def collect(folders: Iterable[str | os.PathLike[str]]) -> Collection:
+def collect(folders: Iterable[str | os.PathLike[str]], *, outcomes: bool = False) -> Collection:
     """Read every record in `folders` and in their subfolders called `runs`. Of equally old records the last one wins.
+    With `outcomes`, the rows of runs have a field of this name: see `zeroshift.evaluate.outcomes`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -109,6 +112,8 @@ def collect(folders: Iterable[str | os.PathLike[str]]) -> Collection:
             damaged.append(path)
         else:
             row = flatten(record)
+            if outcomes and OUTCOMES in record:
+                row[OUTCOMES] = record[OUTCOMES]
             rows.append((age, row))
             if is_unverified(record):
                 unverified.add(id(row))
@@ -207,7 +212,7 @@ def differing_fields(rows: Sequence[Row]) -> list[str]:
     ['stream.kind']
     """
     nested = [name for name in field_names(rows) if name.startswith(("stream.", "parameters.", "encoder."))]
-    names = ("prompt", "shots", "timed", "every", *nested, "digest")
+    names = ("prompt", "shots", "timed", "every", "bins", *nested, "digest")
     return [name for name in names if name not in COSMETIC and _differs(name, rows)]
 
 

@@ -18,6 +18,8 @@ from zeroshift.evaluate.job import content_key
 from zeroshift.evaluate.keys import canonical, code_digest
 from zeroshift.evaluate.method_spec import COMPARISON_HINTS, MethodSpec
 from zeroshift.evaluate.metrics import score_run
+from zeroshift.evaluate.metrics.calibration import BINS, MOST_BINS
+from zeroshift.evaluate.outcomes import record_outcomes
 from zeroshift.evaluate.resources import PeakMemory, one_blas_thread, release_free_memory
 from zeroshift.evaluate.stream_loop import EVERY, stream_steps
 from zeroshift.evaluate.streams import Stream, StreamSpec
@@ -80,6 +82,8 @@ class Trial:
     every: int | None = None
     """Rows per call of an online method; None is all of them in one call, which is fastest. Predictions differ only by
     rounding."""
+    bins: int = BINS
+    """Bins of the calibration error."""
     encoder: EncoderRef | None = None
     """Encoder of the features, for a method that tunes prompts."""
     class_names: tuple[str, ...] = ()
@@ -91,6 +95,7 @@ class Trial:
         Optional(Number(0, integer=True)).check("seed", self.seed)
         Optional(Number(1, integer=True)).check("shots", self.shots)
         Optional(Number(1, integer=True)).check("every", self.every)
+        Number(1, MOST_BINS, integer=True).check("bins", self.bins)
         if self.stream_spec is not None and self.seed is None:
             raise ValueError(f"a run on the stream {self.stream_spec.kind} needs a seed; got None. Fix: seed=0.")
         if self.spec.tunes_text != (self.encoder is not None):
@@ -126,6 +131,7 @@ class Trial:
             "stream": self.stream if self.stream_spec is None else self.stream_spec.identity,
             "timed": self.timed,
             "every": self.every,
+            **({} if self.bins == BINS else {"bins": self.bins}),
             **({} if self.encoder is None else {"encoder": self.encoder.identity, "classes": self.class_names}),
         }
         return content_key(canonical(content))
@@ -151,6 +157,7 @@ class Trial:
             "stream": self.stream,
             "timed": self.timed,
             "every": self.every,
+            **({} if self.bins == BINS else {"bins": self.bins}),
             **self._encoder_fields,
         }
 
@@ -180,6 +187,7 @@ class Trial:
         more = "" if self.shots is None else f", {self.shots} shots"
         more += ", timed" if self.timed else ""
         more += "" if self.every is None else f", {self.every} rows at a time"
+        more += "" if self.bins == BINS else f", {self.bins} bins"
         kind = ""
         if self.stream_spec is not None:
             usual = {} if "domains" in self.stream_spec.parameters else StreamSpec(self.stream_spec.kind).describe()
@@ -256,7 +264,10 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
         "validation": 0 if parts.validation is None else len(parts.validation),
         "unlabelled": 0 if parts.unlabelled is None else len(parts.unlabelled),
         **found,
-        **score_run(probabilities, zero_shot, labels, groups, names),
+        **score_run(probabilities, zero_shot, labels, groups, names, bins=trial.bins),
+        "outcomes": record_outcomes(
+            parts.scored, probabilities.argmax(axis=1) == labels, zero_shot.argmax(axis=1) == labels, features.n_samples
+        ),
     }
 
 

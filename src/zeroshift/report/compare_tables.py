@@ -17,6 +17,7 @@ from zeroshift.report.page import write_text
 from zeroshift.report.tables import ReportColumn, ReportTable, escape_markdown
 
 __all__ = [
+    "COMPARE_MARKS",
     "COST_COLUMNS",
     "by_protocol",
     "check_markdown",
@@ -31,6 +32,7 @@ __all__ = [
     "shown_costs",
     "starred_label",
     "write_markdown",
+    "write_section",
 ]
 
 COST_COLUMNS = {
@@ -65,7 +67,7 @@ MEANINGS = {
 LABEL_WIDTH = 60
 """Characters of a method's name that are kept on one line before columns are hidden."""
 
-OPEN, CLOSE = "<!-- compare -->", "<!-- /compare -->"
+COMPARE_MARKS = "<!-- compare -->", "<!-- /compare -->"
 """Lines between which `write_markdown` writes."""
 
 
@@ -302,39 +304,44 @@ def _with_range(text: str, spread: Spread) -> str:
     return text if len(spread.values) == 1 else f"{text} ({percent(spread.low)} to {percent(spread.high)})"
 
 
-def check_markdown(path: str | os.PathLike[str]) -> None:
-    """Refuse a file that cannot be written, or that exists and has no section for the comparison."""
+def check_markdown(path: str | os.PathLike[str], marks: tuple[str, str] = COMPARE_MARKS) -> None:
+    """Refuse a file that cannot be written, or that exists and has no section between `marks`."""
     target = Path(path)
     if target.is_dir():
         raise ValueError(f"{path} is a folder; the name of a file is needed. Fix: {target / 'compare.md'}.")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"the folder {target.parent} does not exist. Fix: create it, or write elsewhere.")
     check_writable(target)
-    if os.path.exists(target) and _find_section(_read_text(target)) is None:
+    if os.path.exists(target) and _find_section(_read_text(target), marks) is None:
         raise FileExistsError(
-            f"{path} exists and has no lines {OPEN} and {CLOSE} to write between. "
+            f"{path} exists and has no lines {marks[0]} and {marks[1]} to write between. "
             "Fix: add them where the tables belong, or name another file."
         )
 
 
 def write_markdown(path: str | os.PathLike[str], summary: ComparisonSummary) -> None:
-    """Replace the section between `OPEN` and `CLOSE`, or create the file; completely or not at all."""
-    section = f"{OPEN}\n{compare_markdown(summary)}\n{CLOSE}"
+    """Write the tables as `write_section` does."""
+    write_section(path, compare_markdown(summary), COMPARE_MARKS)
+
+
+def write_section(path: str | os.PathLike[str], content: str, marks: tuple[str, str]) -> None:
+    """Replace the section between `marks`, or create the file; completely or not at all."""
+    section = f"{marks[0]}\n{content}\n{marks[1]}"
     text = f"{section}\n"
     if Path(path).exists():
         before = _read_text(Path(path))
-        found = _find_section(before)
+        found = _find_section(before, marks)
         if found is None:
-            raise FileExistsError(f"{path} no longer has the lines {OPEN} and {CLOSE}. Fix: put them back.")
+            raise FileExistsError(f"{path} no longer has the lines {marks[0]} and {marks[1]}. Fix: put them back.")
         text = before[: found[0]] + section + before[found[1] :]
     write_text(path, text)
 
 
-def _find_section(text: str) -> tuple[int, int] | None:
+def _find_section(text: str, marks: tuple[str, str]) -> tuple[int, int] | None:
     """Start and end of the section, marks included."""
-    start = text.find(OPEN)
-    stop = text.find(CLOSE, start)
-    return None if start < 0 or stop < 0 else (start, stop + len(CLOSE))
+    start = text.find(marks[0])
+    stop = text.find(marks[1], start)
+    return None if start < 0 or stop < 0 else (start, stop + len(marks[1]))
 
 
 def _read_text(path: Path) -> str:

@@ -119,11 +119,13 @@ def score_run(
     labels: Array,
     groups: Array | None = None,
     group_names: Sequence[str] = (),
+    *,
+    bins: int = BINS,
 ) -> dict[str, Any]:
     """The scores of a method and of zero-shot on the same samples, in stream order, as a record holds them.
 
     `groups` (n,) optionally assigns each sample to a group by index; groups without samples are omitted. `group_names`
-    names the groups; without names their indices are used.
+    names the groups; without names their indices are used. `bins` are those of the calibration error.
 
     >>> scores = score_run(np.eye(2), np.eye(2)[[0, 0]], np.array([0, 1]))
     >>> scores["accuracy"], scores["zero_shot_accuracy"], scores["paired"]
@@ -139,7 +141,8 @@ def score_run(
         )
     zero_shot_predictions = Predictions.of(baseline, labels, name="zero_shot")
     found = None if groups is None else _checked_groups(groups, len(predictions), group_names)
-    card, baseline_card, paired = Scorecard(predictions.classes), Scorecard(predictions.classes), PairedGain()
+    card, baseline_card = Scorecard(predictions.classes, bins), Scorecard(predictions.classes, bins)
+    paired = PairedGain()
     card.add(predictions)
     baseline_card.add(zero_shot_predictions)
     paired.update(predictions.right, zero_shot_predictions.right)
