@@ -111,6 +111,10 @@ class Workers(Generic[Item, Result]):
         for future in as_completed(pending):
             yield pending[future], future
 
+    def submit(self, item: Item) -> Future[Result]:
+        """Start `function(item)` in one of the processes."""
+        return self._threads.submit(self._request_one, item)
+
     def _request_one(self, item: Item) -> Result:
         (result,) = self._request([item])
         return result

@@ -7,8 +7,8 @@ that fit the memory budget. `transductive_float32` has both passes with products
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -20,8 +20,10 @@ from zeroshift.adapt.base import ADAPT
 from zeroshift.adapt.engines.direct import CONVERGED
 from zeroshift.adapt.statistics import AdaptSettings, Evidence, Gaussians, bank_term, estimate
 from zeroshift.adapt.transductive_float32 import LARGEST_SCORE_ERROR, Candidates, FirstPass, NarrowFusion
-from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, Rows, check_matrix, namespace, to_numpy
+from zeroshift.interrupts import Watch
 from zeroshift.parameters import Number, Optional, parameter, state
+from zeroshift.passes import Learning, Pass, RowsWanted, on_device
 from zeroshift.precision import FLOAT32_TOLERANCE, ProductDiagnostics, precision_parameter
 from zeroshift.state_checks import check_range
 from zeroshift.threads import Threads, count_threads, own_threads
@@ -502,6 +504,32 @@ class TransductiveADAPT(ADAPT):
             run = partial(cast(Any, run), complete=False)
         return super()._collect(rows, given, run, learn, probabilities)
 
+    def learn_in_passes(self, first: Array, *, sampled: bool = False) -> Learning:
+        """Learn a set that is stored in parts, in one pass over it: see `zeroshift.passes`. `first` are its first rows,
+        at least one. A sample is of no use, because there is only one pass: `sampled` has no effect."""
+        if self.bank_size == 0 or self.iterations != 1:
+            raise ValueError(
+                f"a set in parts needs bank_size of at least 1 and iterations=1; got bank_size={self.bank_size} and "
+                f"iterations={self.iterations}. Fix: leave out both, or adapt to one array."
+            )
+        check_matrix("first", first[:1], columns=self.dimension, classes=self.n_classes)
+        params = self.get_params()
+        work = AdaptPass(type(self), {**params, "prototypes": to_numpy(params["prototypes"])})
+        total = yield work
+        backend, evidence = Backend.of(self.prototypes), self._initial_evidence()
+        assert isinstance(evidence, KnowledgeBank)
+        chosen, ranks, at, confidences, probabilities = (to_numpy(one) for one in work.chosen(total))
+        rows = yield RowsWanted(at)
+        wide = backend.xp.float64
+        evidence.fill(
+            backend.asarray(rows, wide), chosen, ranks, backend.asarray(probabilities, wide),
+            backend.asarray(confidences, wide),
+        )  # fmt: skip
+        sums = SoftSums(backend.asarray(total["weighted_sum"], wide), backend.asarray(total["weight"], wide))
+        learned = self._estimate(evidence, sums)
+        with Watch(), self._learning(int(total["samples"]), replace=True):
+            self._evidence, self._soft_sums, self._learned = *learned[:2], learned
+
     def _adapt_scores(self, rows: Rows, *, complete: bool = True) -> Iterator[tuple[slice, Array]]:
         rows = self._in_products_precision(rows)
         learned, log_normalisers = self._first_pass(rows, complete)
@@ -658,3 +686,84 @@ class TransductiveADAPT(ADAPT):
         xp.exp(scores, out=scores)
         scores /= xp.sum(scores, axis=1)[:, None]
         return scores
+
+
+@dataclass
+class AdaptPass(Pass):
+    """The first pass of ADAPT over a part: soft sums, and which samples are the most confident of each class."""
+
+    not_state: ClassVar[frozenset[str]] = frozenset({"_ready"})
+
+    method: type[TransductiveADAPT]
+    params: Mapping[str, Any]
+    _ready: dict[str | None, TransductiveADAPT] = field(default_factory=dict, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_ready": {}}
+
+    def part(self, rows: Array, first_row: int, device: str | None) -> dict[str, np.ndarray]:
+        if device not in self._ready:
+            self._ready[device] = self.method(**on_device(self.params, device))
+        method = self._ready[device]
+        backend = Backend.of(method.prototypes)
+        with backend.computing():
+            checked = method._in_products_precision(method._rows(rows))
+            # Without labelled samples: a bank is filled here only to find the most confident samples of this part.
+            bank = KnowledgeBank(backend, method.n_classes, method.dimension, method.bank_size)
+            numbered = _NumberedRows(checked)
+            chunk_rows = method._chunk_rows(checked, bank)
+            if checked.dtype == backend.xp.float32:
+                sums = collect_statistics_float32(method._narrow_prototypes, numbered, chunk_rows, bank)
+            else:
+                sums = collect_statistics(
+                    numbered, chunk_rows, method._wide_prototypes, method.logit_scale, bank
+                )  # fmt: skip
+        weights, confidences = to_numpy(bank.weights), bank.confidences
+        classes = np.repeat(np.arange(method.n_classes), bank.sample_counts)
+        ranks = np.concatenate([np.arange(count) for count in bank.sample_counts])
+        return {
+            "weighted_sum": to_numpy(sums.weighted_sum),
+            "weight": to_numpy(sums.weight),
+            "samples": np.array(len(checked)),
+            "classes": classes,
+            "rows": first_row + numbered.taken,
+            "confidences": confidences[classes, ranks],
+            "probabilities": weights[classes, ranks],
+        }
+
+    def add(self, total: dict[str, np.ndarray], part: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        if not total:
+            return dict(part)
+        for name in ("weighted_sum", "weight", "samples"):
+            total[name] = total[name] + part[name]
+        total |= {name: np.concatenate([total[name], part[name]]) for name in CHOSEN}
+        classes, _, rows, confidences, probabilities = self.chosen(total)
+        return {**total, "classes": classes, "rows": rows, "confidences": confidences, "probabilities": probabilities}
+
+    def chosen(self, total: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        """(class, rank in its class, row, confidence, probability) of the most confident samples so far."""
+        best = MostConfident(Backend.of(total["weight"]), self.params["bank_size"])
+        order = np.argsort(total["rows"], kind="stable")
+        best.offer_rows(*(total[name][order] for name in ("classes", "confidences", "probabilities", "rows")))
+        return best.chosen()
+
+
+CHOSEN = ("classes", "rows", "confidences", "probabilities")
+
+
+class _NumberedRows(Rows):
+    """Rows that remember the numbers of those that were taken last, for a bank."""
+
+    def __init__(self, rows: Rows) -> None:
+        super().__init__(rows._features, rows._backend, rows.dtype)
+        self.taken = np.zeros(0, np.int64)
+        self._last = self
+
+    def wide(self) -> Rows:
+        found = _NumberedRows(super().wide())
+        found._last = self
+        return found
+
+    def take(self, rows: Array) -> Array:
+        self._last.taken = to_numpy(rows)
+        return super().take(rows)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend
+from zeroshift.arrays import Array, Backend, to_numpy
 from zeroshift.mixture.temperature import N_TEMPERATURES
 from zeroshift.state_checks import check_range
 
@@ -251,6 +251,20 @@ class SetSums:
     def origins(self) -> tuple[Array, Array | None]:
         """Near the features of the first encoder, and near those of the second."""
         return self._origin, self._second_origin
+
+    def numbers(self) -> dict[str, np.ndarray]:
+        """What was added up, as NumPy arrays, to be sent to another process."""
+        return {name: to_numpy(numbers) for name, numbers in self._sums.items()} | {"rows": np.array(self._rows)}
+
+    def add_numbers(self, numbers: Mapping[str, np.ndarray]) -> SetSums:
+        """These sums, with what `numbers` returned for other rows of the same set."""
+        backend = Backend.of(self._origin)
+        for name, array in numbers.items():
+            if name == "rows":
+                self._rows += int(array)
+            else:
+                self._add(name, backend.asarray(array, backend.xp.float64))
+        return self
 
     def add(self, other: SetSums) -> SetSums:
         """These sums, with those over other rows of the same set."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial, reduce
+from typing import Any, ClassVar
 
-from zeroshift.arrays import Array, Backend, Rows, check_matrix
+import numpy as np
+
+from zeroshift.arrays import Array, Backend, Rows, check_matrix, to_numpy
 from zeroshift.interrupts import Watch
 from zeroshift.mixture.base import CHECKED_ROWS, AnchoredMixture
 from zeroshift.mixture.scoring import Scorer, new_columns
 from zeroshift.mixture.statistics import Gaussians, Mixture, normalize_scores, posteriors_of
 from zeroshift.mixture.sums import SetSums, Sums
 from zeroshift.parameters import Number, Optional, parameter, state
+from zeroshift.passes import Learning, Pass, on_device
 from zeroshift.state_checks import check_range
 from zeroshift.threads import count_threads, own_threads
 
@@ -191,6 +196,74 @@ class TransductiveAnchoredMixture(AnchoredMixture):
             self._use(whole._mixture)
         return [self.predict(shard) for shard in shards]
 
+    def learn_in_passes(self, first: Array, *, sampled: bool = False) -> Learning:
+        """Learn a set that is stored in parts: see `zeroshift.passes`. `first` are its first rows, 256 or all.
+
+        If `sampled`, the rounds are over a sample of the rows, and one more over all rows follows.
+        """
+        first = check_matrix("first", first[:FIRST_ROWS], columns=self.dimension, classes=self.n_classes)
+        while True:
+            rows = self._rows(first)
+            wide = self._float64_only or rows.dtype == Backend.of(self.prototypes).xp.float64
+            if wide:
+                rows = rows.wide()
+            sums, rounds = yield from self._rounds_in_passes(rows, sampled)
+            scorer = self._scorer_of(self._estimate(sums))
+            if wide or self._float32_passes(rows[:CHECKED_ROWS], scorer):
+                break
+        with Watch(), self._learning(round(sums.n_samples), replace=True):
+            self._sums = sums
+            self._use(scorer.mixture)
+            self._diagnostics.rounds = rounds
+
+    def _rounds_in_passes(self, first: Rows, sampled: bool) -> Any:
+        """As `_learn`: the sums of the last round, and the number of rounds."""
+        number, last_round, sums = 1, self.rounds == 1, None
+        before: Scorer | None = None
+        scorer = self._scorer_of(self._estimate(self._zero_sums()))
+        while True:
+            work = self._pass(first, scorer, sums, last_round, of_sample=sampled)
+            sums = work.total_sums(self, (yield work))
+            before, scorer = scorer, self._scorer_of(self._estimate(sums))
+            if scorer.mixture is None or last_round:
+                break
+            number += 1
+            earlier = None if before.mixture is None else before
+            last_round = number == self.rounds or self._still(scorer, earlier, self.rounds - number)
+        if sampled:
+            work = self._pass(first, scorer, None, True, of_sample=False, learned=sums)
+            sums = work.total_sums(self, (yield work))
+        return sums, number
+
+    def _pass(
+        self,
+        first: Rows,
+        scorer: Scorer,
+        earlier: Sums | None,
+        last_round: bool,
+        *,
+        of_sample: bool,
+        learned: Sums | None = None,
+    ) -> MixturePass:
+        """A round with this scorer, which follows from `earlier` or `learned`, as a pass over parts."""
+        x = self._for_products(first[:FIRST_ROWS], scorer, LABEL_SHARE)
+        mixture, known = scorer.mixture, earlier or learned
+        typical = None if earlier is not None else to_numpy(posteriors_of(scorer.text.of(x)).mean(axis=0))
+        arrays = None if known is None else {name: to_numpy(array) for name, array in known.arrays().items()}
+        params = self.get_params()
+        return MixturePass(
+            type(self),
+            {**params, "prototypes": to_numpy(params["prototypes"])},
+            arrays,
+            to_numpy(_origin(x, None if mixture is None else mixture.gaussians)),
+            typical,
+            counted=earlier is not None,
+            last_round=last_round,
+            wide=first.dtype == Backend.of(self.prototypes).xp.float64,
+            of_sample=of_sample,
+            first_visit=earlier is None,
+        )
+
     def _count(self, rows: Rows, scorer: Scorer, earlier: Sums | None, last_round: bool) -> Sums:
         """The sums over the rows, with the mixture's posteriors as labels, or zero-shot's if there is none yet. What
         does not depend on labels is that of `earlier`, sums over the same rows, if they are given."""
@@ -282,3 +355,66 @@ def _origin(features: Array, gaussians: Gaussians | None) -> Array:
         return gaussians.origin
     xp = Backend.of(features).xp
     return xp.astype(xp.astype(xp.mean(features, axis=0), xp.float32), xp.float64)
+
+
+@dataclass
+class MixturePass(Pass):
+    """A round of the mixture. What is sent is the sums of the round before: K d + d^2 numbers."""
+
+    not_state: ClassVar[frozenset[str]] = frozenset({"_ready"})
+
+    method: type[TransductiveAnchoredMixture]
+    params: Mapping[str, Any]
+    sums: Mapping[str, np.ndarray] | None
+    """Of the round before; None in the first round."""
+    origin: np.ndarray
+    typical: np.ndarray | None
+    counted: bool
+    """Whether the sums of the features are known from an earlier round over the same rows."""
+    last_round: bool
+    wide: bool
+    """Whether products are float64."""
+    of_sample: bool = False
+    first_visit: bool = True
+    _ready: dict[str | None, tuple[TransductiveAnchoredMixture, Scorer]] = field(default_factory=dict, repr=False)
+    """The method with these sums, by device."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_ready": {}}
+
+    def part(self, rows: Array, first_row: int, device: str | None) -> dict[str, np.ndarray]:
+        if device not in self._ready:
+            made = self.method(**on_device(self.params, device))
+            known = made._zero_sums() if self.sums is None else _sums_like(made, self.sums)
+            self._ready[device] = made, made._scorer_of(made._estimate(known))
+        method, scorer = self._ready[device]
+        found = self._new_sums(method, None)
+        checked = method._rows(rows)
+        checked = checked.wide() if self.wide else checked
+        with Backend.of(method.prototypes).computing():
+            method._count_part(
+                checked, slice(0, len(checked)), scorer, found, counted=self.counted, last_round=self.last_round
+            )
+        return found.numbers()
+
+    def _new_sums(self, method: TransductiveAnchoredMixture, earlier: Sums | None) -> SetSums:
+        backend = Backend.of(method.prototypes)
+        origin = backend.asarray(self.origin, backend.xp.float64)
+        typical = None if self.typical is None else backend.asarray(self.typical)
+        return SetSums(earlier or method._zero_sums(), origin, None, typical)
+
+    def add(self, total: dict[str, np.ndarray], part: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        for name, numbers in part.items():
+            total[name] = total[name] + numbers if name in total else numbers
+        return total
+
+    def total_sums(self, method: TransductiveAnchoredMixture, total: Mapping[str, np.ndarray]) -> Sums:
+        """The sums over all rows, from the added results of the parts."""
+        earlier = _sums_like(method, self.sums) if self.counted and self.sums is not None else None
+        return self._new_sums(method, earlier).add_numbers(total).result()
+
+
+def _sums_like(method: TransductiveAnchoredMixture, arrays: Mapping[str, np.ndarray]) -> Sums:
+    """Sums from NumPy arrays, in the library of the method."""
+    backend = Backend.of(method.prototypes)
+    return Sums(**{name: backend.asarray(array, backend.xp.float64) for name, array in arrays.items()})

@@ -1,0 +1,18 @@
+"""Adapt to sets that one machine cannot hold: features in shards, passes over them in many processes or on Ray."""
+
+from zeroshift.distributed.adaptation import Plan, adapt, plan
+from zeroshift.distributed.executors import Executor, LocalExecutor, RayExecutor, open_executor
+from zeroshift.distributed.shards import FeatureShards, Shard, ShardError
+
+__all__ = [
+    "Executor",
+    "FeatureShards",
+    "LocalExecutor",
+    "Plan",
+    "RayExecutor",
+    "Shard",
+    "ShardError",
+    "adapt",
+    "open_executor",
+    "plan",
+]

@@ -1,0 +1,534 @@
+"""Adapt a method to shards: passes over tasks of a fixed size, added in order, then a pass that writes the answers.
+
+The tasks do not depend on the number of workers, each is computed in one thread, and their sums are added in order.
+So the result has the same bits for any number of workers on equal machines. After a pass, and every few seconds within
+one, the sums so far are saved in the output folder: a driver that was killed continues there.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import io
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from zeroshift._version import __version__
+from zeroshift.arrays import check_matrix, normalize, to_numpy
+from zeroshift.distributed.executors import Executor, open_executor
+from zeroshift.distributed.shards import FeatureShards, Shard, ShardError
+from zeroshift.files import atomic_path
+from zeroshift.method import Method
+from zeroshift.methods import ZeroShot
+from zeroshift.passes import Pass, RowsWanted
+
+__all__ = ["Plan", "Result", "adapt", "plan"]
+
+TASK_ROWS = 131_072
+"""Rows per task. Smaller tasks waste less when a worker dies, larger ones send fewer sums."""
+
+ALL_ROUNDS_ROWS = 2_000_000
+"""Up to so many rows every round is over all rows; beyond, the rounds are over a sample of this size."""
+
+SAVE_SECONDS = 10.0
+"""Time between two saves of the sums within a pass."""
+
+ANSWER_ROWS = 8192
+"""Rows answered together in a worker."""
+
+FIRST_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Task:
+    """Rows that one worker processes together: pieces (shard, first row, last row + 1) of one or several shards."""
+
+    number: int
+    first_row: int
+    pieces: tuple[tuple[Shard, int, int], ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(stop - start for _, start, stop in self.pieces)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a call of `adapt` will do."""
+
+    shards: int
+    rows: int
+    bytes: int
+    tasks: int
+    fit_rows: int
+    """Rows that the rounds are over."""
+    most_rounds: int
+    workers: int
+    memory_per_worker: int
+    """Bytes that a worker needs for its rows and products, in addition to Python itself."""
+    seconds: float | None = None
+    """Estimated from a probe; None if nothing was measured."""
+
+
+@dataclass
+class Result:
+    """What `adapt` did."""
+
+    rows: int
+    fit_rows: int
+    rounds: int
+    passes: int
+    seconds: float
+    skipped: list[str] = field(default_factory=list)
+    """Shards that could not be used."""
+    answered: int = 0
+    out: str | None = None
+
+
+Progress = Callable[[str, int, int], None]
+"""Gets what is being done, the rows done and the rows in all."""
+
+
+def make_tasks(shards: FeatureShards, task_rows: int) -> list[Task]:
+    """Pieces of large shards, and groups of small ones, of up to `task_rows` rows."""
+    tasks: list[Task] = []
+    pieces: list[tuple[Shard, int, int]] = []
+    first = count = 0
+    for shard in shards.shards:
+        start = 0
+        while start < shard.rows:
+            stop = min(shard.rows, start + task_rows - count)
+            pieces.append((shard, start, stop))
+            count, start = count + stop - start, stop
+            if count == task_rows:
+                tasks.append(Task(len(tasks), first, tuple(pieces)))
+                pieces, first, count = [], first + count, 0
+    if pieces:
+        tasks.append(Task(len(tasks), first, tuple(pieces)))
+    return tasks
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How rows become features."""
+
+    normalize: bool
+    skip_bad: bool
+
+    def rows(self, task: Task, *, check: bool, numbers: np.ndarray | None = None) -> tuple[np.ndarray, list[str]]:
+        """The rows of a task, or those with these numbers in it, and the shards that could not be read."""
+        found, bad, offset = [], [], 0
+        for shard, start, stop in task.pieces:
+            count = stop - start
+            try:
+                rows = shard.read(start, stop)
+                if numbers is not None:
+                    rows = rows[numbers[(numbers >= offset) & (numbers < offset + count)] - offset]
+                if self.normalize and len(rows):
+                    rows = normalize(rows)
+                elif check and len(rows):
+                    try:
+                        check_matrix(f"features of {shard.path}", rows)
+                    except ValueError as error:
+                        raise ShardError(shard.path, f"(rows from {start}) {error}") from error
+                found.append(rows)
+            except ShardError as error:
+                if not self.skip_bad:
+                    raise
+                bad.append(error.path)
+            offset += count
+        if len(found) == 1:
+            return found[0], bad
+        return (np.concatenate(found) if found else np.zeros((0, 1), np.float32)), bad
+
+
+@dataclass
+class PassTask:
+    """A pass over one task, in a worker; with `share`, over a sample of its rows."""
+
+    work: Pass
+    reading: Reading
+    share: float | None
+    device: str | None
+
+    def __call__(self, task: Task) -> tuple[dict[str, np.ndarray], list[str], int]:
+        numbers = None if self.share is None else sample_numbers(task, self.share)
+        with threadpool_limits(1, user_api="blas"):
+            rows, bad = self.reading.rows(task, check=self.work.first_visit, numbers=numbers)
+            if not len(rows):
+                return {}, bad, 0
+            return self.work.part(rows, task.first_row, self.device), bad, len(rows)
+
+
+def sample_numbers(task: Task, share: float) -> np.ndarray:
+    """Rows of a uniform sample within a task; the same in every round."""
+    count = int((task.first_row + task.rows) * share) - int(task.first_row * share)
+    chosen = np.random.default_rng([task.number, 23]).choice(task.rows, count, replace=False)
+    return np.sort(chosen)
+
+
+@dataclass
+class TakeTask:
+    """Some rows of a task."""
+
+    reading: Reading
+
+    def __call__(self, request: tuple[Task, np.ndarray]) -> np.ndarray:
+        task, numbers = request
+        return np.array(self.reading.rows(task, check=False, numbers=numbers)[0])
+
+
+@dataclass
+class AnswerTask:
+    """Answers for the rows of a task, written to a file of its own."""
+
+    state: bytes
+    method: type[Method]
+    reading: Reading
+    check: bool
+    device: str | None
+    folder: str
+    class_names: tuple[str, ...] | None
+    _loaded: list[Method] = field(default_factory=list, repr=False)
+
+    def __call__(self, task: Task) -> tuple[int, list[str]]:
+        import pyarrow
+        from pyarrow import parquet
+
+        with threadpool_limits(1, user_api="blas"):
+            method = copy.deepcopy(self._method())  # its checks of float32 products start again for every task
+            zero_shot = ZeroShot(method.prototypes, logit_scale=getattr(method, "logit_scale", 100.0))
+            parts: list[dict[str, Any]] = []
+            bad: list[str] = []
+            for shard, start, stop in task.pieces:
+                for first in range(start, stop, ANSWER_ROWS):
+                    last = min(stop, first + ANSWER_ROWS)
+                    rows, failed = self.reading.rows(Task(0, 0, ((shard, first, last),)), check=self.check)
+                    bad += failed
+                    if not failed:
+                        parts.append(_answers(method, zero_shot, rows, shard, first, self.class_names))
+        rows_answered = sum(len(part["row"]) for part in parts)
+        names = ("shard", "row", "prediction", "probability", "zero_shot")
+        columns = {
+            name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0, np.int64) for name in names
+        }
+        columns["shard"] = pyarrow.array(columns["shard"].tolist(), pyarrow.string()).dictionary_encode()
+        with atomic_path(Path(self.folder, f"predictions_{task.number:05d}.parquet")) as path:
+            parquet.write_table(pyarrow.table(columns), path)
+        return rows_answered, bad
+
+    def _method(self) -> Method:
+        if not self._loaded:
+            library = {} if self.device is None else {"library": "torch", "device": self.device}
+            with atomic_path(Path(self.folder, f".state-{os.getpid()}.safetensors")) as path:
+                path.write_bytes(self.state)
+                self._loaded.append(self.method.load(path, **library))
+            Path(self.folder, f".state-{os.getpid()}.safetensors").unlink()
+        return self._loaded[0]
+
+
+def _answers(
+    method: Method, zero_shot: Method, rows: np.ndarray, shard: Shard, first: int, names: tuple[str, ...] | None
+) -> dict[str, Any]:
+    probabilities, base = to_numpy(method.predict(rows)), to_numpy(zero_shot.predict(rows))
+    best, usual = probabilities.argmax(axis=1), base.argmax(axis=1)
+    known = None if names is None else np.array(names)
+    return {
+        "shard": np.full(len(rows), shard.name),
+        "row": np.arange(first, first + len(rows)),
+        "prediction": best if known is None else known[best],
+        "probability": probabilities.max(axis=1),
+        "zero_shot": usual if known is None else known[usual],
+    }
+
+
+def _fit_rows(shards: FeatureShards, fit_rows: float | None, exact: bool) -> int:
+    """Rows of the rounds: `fit_rows` is a share up to 1, or a number of rows."""
+    if exact and fit_rows is not None:
+        raise ValueError(f"fit_rows={fit_rows!r} and exact=True exclude each other. Fix: leave out one of them.")
+    if exact:
+        return shards.rows
+    if fit_rows is None:
+        return min(shards.rows, ALL_ROUNDS_ROWS)
+    if not fit_rows > 0:
+        raise ValueError(f"fit_rows must be a share up to 1 or a number of rows; got {fit_rows!r}. Fix: 0.1.")
+    return max(1, min(shards.rows, round(shards.rows * fit_rows if fit_rows <= 1 else fit_rows)))
+
+
+def plan(
+    method: Method,
+    shards: FeatureShards,
+    *,
+    on: str | Executor = "local",
+    fit_rows: float | None = None,
+    exact: bool = False,
+    task_rows: int = TASK_ROWS,
+    probe: bool = False,
+) -> Plan:
+    """What `adapt` would do. With `probe`, a few thousand rows are predicted to estimate the time."""
+    fitted, workers = _fit_rows(shards, fit_rows, exact), 1
+    with open_executor(on) as executor:
+        workers = executor.workers
+    rounds = int(getattr(method, "rounds", 1))
+    seconds = None
+    if probe:
+        rows = normalize(shards.first_rows(4096))
+        with threadpool_limits(1, user_api="blas"):
+            method.predict(rows)
+            began = time.perf_counter()
+            method.predict(rows)
+            per_row = (time.perf_counter() - began) / len(rows)
+        # A round costs about two products, as do the answers with those of zero-shot.
+        visited = fitted * rounds + (shards.rows if fitted < shards.rows else 0) + shards.rows
+        seconds = 2.0 * per_row * visited / workers
+    rows_bytes = task_rows * shards.dimension * np.dtype(shards.shards[0].dtype).itemsize
+    numbers = method.n_classes * method.dimension + method.dimension**2
+    memory = rows_bytes + int(getattr(method, "memory_budget", 256_000_000)) + 100 * numbers
+    tasks = len(make_tasks(shards, task_rows))
+    return Plan(len(shards.shards), shards.rows, shards.bytes, tasks, fitted, rounds, workers, memory, seconds)
+
+
+def adapt(
+    method: Method,
+    shards: FeatureShards,
+    *,
+    on: str | Executor = "local",
+    out: str | os.PathLike[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    fit_rows: float | None = None,
+    exact: bool = False,
+    normalize: bool = False,
+    on_bad_shard: str = "raise",
+    task_rows: int = TASK_ROWS,
+    device: str | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Adapt a transductive method to shards, and write the answers to `out/predictions/predictions_*.parquet`.
+
+    Parameters
+    ----------
+    method : transductive mixture or transductive ADAPT. Afterwards it has learned the set and can `predict`.
+    on : `local`, `local:N`, `ray`, `ray://host:port`, or an executor.
+    out : folder for the answers and for what a killed run continues from; without it, the method only learns.
+    class_names : the predictions are these names instead of class indices.
+    fit_rows : share (up to 1) or number of rows in the uniform sample that the rounds are over; one more round over
+        all rows follows. By default all rows, up to two million.
+    exact : every round over all rows.
+    normalize : scale rows to unit length.
+    on_bad_shard : "raise", or "skip" to leave out shards that cannot be read.
+    task_rows : rows per task.
+    device : torch device of the workers, such as "cuda"; NumPy if None.
+    progress : called after every task.
+    """
+    if not hasattr(method, "learn_in_passes"):
+        raise TypeError(
+            f"{method.name} cannot learn from shards. Fix: anchored_mixture_transductive or adapt_transductive."
+        )
+    if on_bad_shard not in ("raise", "skip"):
+        raise ValueError(f"on_bad_shard must be 'raise' or 'skip'; got {on_bad_shard!r}. Fix: on_bad_shard='skip'.")
+    if shards.dimension != method.dimension:
+        raise ValueError(
+            f"the shards have d = {shards.dimension} columns, but the prototypes have d = {method.dimension}. "
+            "Features and prototypes must come from the same encoder."
+        )
+    if class_names is not None and len(class_names) != method.n_classes:
+        raise ValueError(f"class_names must be {method.n_classes} names; got {len(class_names)}.")
+    began = time.perf_counter()
+    fitted = _fit_rows(shards, fit_rows, exact)
+    run = _Run(
+        method,
+        shards,
+        open_executor(on),
+        None if out is None else Path(out),
+        Reading(normalize, on_bad_shard == "skip"),
+        fitted,
+        task_rows,
+        device,
+        progress or (lambda *_: None),
+    )
+    try:
+        passes = run.learn()
+        answered = run.answer(None if class_names is None else tuple(class_names)) if out is not None else 0
+    finally:
+        if not isinstance(on, Executor):
+            run.executor.close()
+    rounds = int(getattr(getattr(method, "diagnostics", None), "rounds", 0) or 1)
+    skipped = [error.path for error in shards.skipped] + sorted(run.bad)
+    seconds = time.perf_counter() - began
+    kept = run.shards.rows
+    return Result(
+        kept, min(run.fitted, kept), rounds, passes, seconds, skipped, answered, None if out is None else str(out)
+    )
+
+
+@dataclass
+class _Run:
+    method: Any
+    shards: FeatureShards
+    executor: Executor
+    out: Path | None
+    reading: Reading
+    fitted: int
+    task_rows: int
+    device: str | None
+    progress: Progress
+    bad: set[str] = field(default_factory=set)
+
+    def learn(self) -> int:
+        """Learn the set; again without them if shards turn out to be unusable. Returns the number of passes."""
+        while True:
+            self._prepare()
+            passes, bad = self._learn_once()
+            if not bad:
+                return passes
+            self.bad |= set(bad)
+            self.shards = self.shards.without(bad)
+
+    def _prepare(self) -> None:
+        self.tasks = make_tasks(self.shards, self.task_rows)
+        self.sampled = self.fitted < self.shards.rows
+        self.share = self.fitted / self.shards.rows
+        identity = {
+            "zeroshift": __version__,
+            "method": self.method.name,
+            "params": {name: _identity(value) for name, value in sorted(self.method.get_params().items())},
+            "shards": [asdict(shard) for shard in self.shards.shards],
+            "fitted": self.fitted,
+            "task_rows": self.task_rows,
+            "normalize": self.reading.normalize,
+        }
+        self.key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+        self.saved = None if self.out is None else self.out / ".progress" / self.key
+        if self.saved is not None:
+            self.saved.mkdir(parents=True, exist_ok=True)
+
+    def _learn_once(self) -> tuple[int, list[str]]:
+        try:
+            first = self._first_rows()
+        except ShardError as error:
+            if not self.reading.skip_bad:
+                raise
+            return 0, [error.path]
+        steps = self.method.learn_in_passes(first, sampled=self.sampled)
+        passes, answer = 0, cast(Any, None)
+        while True:
+            try:
+                step = steps.send(answer)
+            except StopIteration:
+                return passes, []
+            if isinstance(step, RowsWanted):
+                answer = self._take(step.numbers)
+                continue
+            passes += 1
+            answer, bad = self._pass(step, passes)
+            if bad:
+                steps.close()
+                return passes, bad
+
+    def _first_rows(self) -> np.ndarray:
+        """The first rows of the set, checked; an unusable shard is an error here, whatever the setting."""
+        pieces, left = [], FIRST_ROWS
+        for shard in self.shards.shards:
+            count = min(left, shard.rows)
+            reading = Reading(self.reading.normalize, skip_bad=False)
+            pieces.append(reading.rows(Task(0, 0, ((shard, 0, count),)), check=True)[0])
+            left -= count
+            if not left:
+                break
+        return np.concatenate(pieces)
+
+    def _pass(self, work: Pass, number: int) -> tuple[dict[str, np.ndarray], list[str]]:
+        sampled = work.of_sample and self.sampled
+        total, done, bad = self._saved_sums(number)
+        all_rows = self.fitted if sampled else self.shards.rows
+        what = f"pass {number}{' (sample)' if sampled else ''}"
+        rows, saved_at = int(total.pop("__rows", np.array(0))), time.monotonic()
+        function = PassTask(work, self.reading, self.share if sampled else None, self.device)
+        for part, failed, count in self.executor.map(function, self.tasks[done:]):
+            done, rows = done + 1, rows + count
+            bad += failed
+            if part:
+                total = work.add(total, part)
+            self.progress(what, rows, all_rows)
+            if time.monotonic() - saved_at > SAVE_SECONDS or done == len(self.tasks):
+                self._save_sums(number, {**total, "__rows": np.array(rows)}, done, bad)
+                saved_at = time.monotonic()
+        return total, sorted(set(bad))
+
+    def _saved_sums(self, number: int) -> tuple[dict[str, np.ndarray], int, list[str]]:
+        """The sums of a pass that an earlier driver saved, the number of tasks in them, and unusable shards."""
+        path = None if self.saved is None else self.saved / f"pass-{number:03d}.npz"
+        if path is None or not path.exists():
+            return {}, 0, []
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+            done, bad = int(arrays.pop("__tasks")), json.loads(str(arrays.pop("__bad")))
+        except (OSError, ValueError, KeyError):
+            return {}, 0, []  # damaged: the pass is run again
+        return arrays, done, bad
+
+    def _save_sums(self, number: int, total: dict[str, np.ndarray], done: int, bad: list[str]) -> None:
+        if self.saved is None:
+            return
+        content = io.BytesIO()
+        arrays: dict[str, Any] = {**total, "__tasks": np.array(done), "__bad": np.array(json.dumps(bad))}
+        np.savez(content, **arrays)
+        with atomic_path(self.saved / f"pass-{number:03d}.npz") as path:
+            path.write_bytes(content.getvalue())
+
+    def _take(self, numbers: np.ndarray) -> np.ndarray:
+        """The rows with these numbers, in this order."""
+        order = np.argsort(numbers, kind="stable")
+        starts = np.array([task.first_row for task in self.tasks])
+        of_task = np.searchsorted(starts, numbers[order], side="right") - 1
+        requests = [
+            (self.tasks[index], numbers[order][of_task == index] - starts[index]) for index in np.unique(of_task)
+        ]
+        found = np.concatenate(list(self.executor.map(TakeTask(self.reading), requests)))
+        result = np.empty_like(found)
+        result[order] = found
+        return result
+
+    def answer(self, class_names: tuple[str, ...] | None) -> int:
+        """Write the answers that are not written yet; returns their number."""
+        assert self.out is not None
+        assert self.saved is not None
+        folder = self.out / "predictions"
+        folder.mkdir(parents=True, exist_ok=True)
+        marker = self.saved / "answers.json"
+        if not marker.exists():  # files of another run must not count as answers of this one
+            for old in folder.glob("predictions_*.parquet"):
+                old.unlink()
+            marker.write_text("{}")
+        state = self.saved / "state.safetensors"
+        self.method.save(state)
+        left = [task for task in self.tasks if not (folder / f"predictions_{task.number:05d}.parquet").exists()]
+        rows = self.shards.rows - sum(task.rows for task in left)
+        function = AnswerTask(
+            state.read_bytes(), type(self.method), self.reading, self.sampled, self.device, str(folder), class_names
+        )
+        for answered, bad in self.executor.map(function, left):
+            rows += answered
+            self.bad |= set(bad)
+            self.progress("answers", rows, self.shards.rows)
+        shutil.rmtree(self.out / ".progress")
+        return rows
+
+
+def _identity(value: Any) -> Any:
+    """A parameter as JSON; arrays as a checksum."""
+    if isinstance(value, tuple):
+        return [_identity(item) for item in value]
+    if hasattr(value, "shape"):
+        return hashlib.sha256(np.ascontiguousarray(to_numpy(value)).tobytes()).hexdigest()
+    return value if isinstance(value, (str, int, float, bool, type(None))) else repr(value)

@@ -1,0 +1,290 @@
+"""Features in many files. Only the rows that are asked for are read, so nothing ever holds all of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+
+__all__ = ["FeatureShards", "Shard", "ShardError"]
+
+SUFFIXES = (".npy", ".parquet", ".safetensors")
+SAFETENSORS_TYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
+MOST_HEADER_BYTES = 32 * 2**20
+OPENED_TOGETHER = 16
+"""Headers read at the same time: on a remote file system each takes a while."""
+
+
+class ShardError(ValueError):
+    """A shard that cannot be read. `path` names it."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"the shard {path} cannot be used: {reason}")
+        self.path, self.reason = path, reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ShardError, (self.path, self.reason)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A file with features (rows, dimension)."""
+
+    path: str
+    rows: int
+    dimension: int
+    dtype: str
+    start: int = 0
+    """Byte at which the numbers begin; 0 in a parquet file."""
+    column: str = ""
+    """Of a parquet file."""
+
+    @property
+    def name(self) -> str:
+        return PurePosixPath(self.path).name
+
+    @property
+    def bytes(self) -> int:
+        return self.rows * self.dimension * np.dtype(self.dtype).itemsize
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """These rows. Of a local file of numbers they are memory-mapped; of others, only they are loaded."""
+        try:
+            if self.column:
+                return self._read_parquet(start, stop)
+            row_bytes = self.dimension * np.dtype(self.dtype).itemsize
+            first, last, shape = self.start + start * row_bytes, self.start + stop * row_bytes, (stop - start, -1)
+            if not is_url(self.path):
+                rows = np.memmap(self.path, self.dtype, "r", first, (stop - start, self.dimension))
+                return rows.view(np.ndarray)
+            content = _file_system(self.path).cat_file(self.path, start=first, end=last)
+            return np.frombuffer(content, self.dtype).reshape(shape)
+        except ShardError:
+            raise
+        except Exception as error:  # whatever the file system or the format raises
+            raise ShardError(self.path, f"{type(error).__name__}: {error}") from error
+
+    def _read_parquet(self, start: int, stop: int) -> np.ndarray:
+        parquet = _import("pyarrow.parquet", "parquet")
+        with _open(self.path) as handle:
+            file = parquet.ParquetFile(handle)
+            groups: list[int] = []
+            offset = first = 0
+            for group in range(file.num_row_groups):
+                count = file.metadata.row_group(group).num_rows
+                if offset < stop and offset + count > start:
+                    if not groups:
+                        first = offset
+                    groups.append(group)
+                offset += count
+            column = file.read_row_groups(groups, columns=[self.column]).column(0).combine_chunks()
+            part = column.slice(start - first, stop - start)
+            return np.asarray(part.flatten().to_numpy(zero_copy_only=False)).reshape(-1, self.dimension)
+
+
+@dataclass(frozen=True)
+class FeatureShards:
+    """Shards of one set, in order.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> np.save(f"{folder}/img_emb_0.npy", np.eye(3, 8, dtype=np.float16))
+    >>> shards = FeatureShards.open(folder)
+    >>> shards.rows, shards.dimension
+    (3, 8)
+    """
+
+    shards: tuple[Shard, ...]
+    skipped: tuple[ShardError, ...] = ()
+    """Files that could not be used, with `on_error="skip"`."""
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, column: str | None = None, on_error: str = "raise") -> FeatureShards:
+        """The shards at `path`: a file, a folder of .npy, .parquet or .safetensors files, or a folder in the layout of
+        clip-retrieval (`img_emb/img_emb_*.npy`); on this machine or an fsspec URL (`s3://...`).
+
+        Only headers are read. `column` names the embeddings in parquet files; by default the only list of numbers.
+        `on_error="skip"` leaves out files that cannot be used, and lists them in `skipped`.
+        """
+        if on_error not in ("raise", "skip"):
+            raise ValueError(f"on_error must be 'raise' or 'skip'; got {on_error!r}. Fix: on_error='skip'.")
+        source = os.fspath(path)
+        files = _list_files(source)
+        if not files:
+            raise FileNotFoundError(
+                f"no shards at {source}: a file or a folder with {', '.join(SUFFIXES)} files, or with a folder img_emb "
+                "of .npy files, is needed. Fix: check the path."
+            )
+
+        def header(file: str) -> Shard | ShardError:
+            try:
+                return _read_header(file, column)
+            except ShardError as error:
+                return error
+            except Exception as error:  # whatever the file system or the format raises
+                return ShardError(file, f"{type(error).__name__}: {error}")
+
+        with ThreadPoolExecutor(OPENED_TOGETHER) as threads:
+            found = list(threads.map(header, files))
+        good = [one for one in found if isinstance(one, Shard)]
+        bad = [one for one in found if isinstance(one, ShardError)]
+        if good:
+            usual = good[0].dimension
+            wrong = [one for one in good if one.dimension != usual]
+            bad += [ShardError(one.path, f"it has {one.dimension} columns, others {usual}") for one in wrong]
+            good = [one for one in good if one.dimension == usual and one.rows]
+        if bad and (on_error == "raise" or not good):
+            raise bad[0]
+        if not good:
+            raise ValueError(f"the shards at {source} have no rows. Fix: check the path.")
+        return cls(tuple(good), tuple(bad))
+
+    @property
+    def rows(self) -> int:
+        return sum(shard.rows for shard in self.shards)
+
+    @property
+    def dimension(self) -> int:
+        return self.shards[0].dimension
+
+    @property
+    def bytes(self) -> int:
+        return sum(shard.bytes for shard in self.shards)
+
+    def first_rows(self, count: int) -> np.ndarray:
+        """The first rows, as many as there are up to `count`."""
+        parts, left = [], count
+        for shard in self.shards:
+            parts.append(shard.read(0, min(left, shard.rows)))
+            left -= len(parts[-1])
+            if not left:
+                break
+        return np.concatenate(parts)
+
+    def without(self, paths: Sequence[str]) -> FeatureShards:
+        """Without the shards at these paths."""
+        kept = tuple(shard for shard in self.shards if shard.path not in set(paths))
+        if not kept:
+            raise ValueError(f"none of {len(self.shards)} shards can be used; the first is {paths[0]}.")
+        return FeatureShards(kept, self.skipped)
+
+
+def is_url(path: str) -> bool:
+    return "://" in path
+
+
+def _file_system(path: str) -> Any:
+    return _import("fsspec", "distributed").core.url_to_fs(path)[0]
+
+
+def _open(path: str) -> Any:
+    return _file_system(path).open(path, "rb") if is_url(path) else open(path, "rb")
+
+
+def _import(module: str, extra: str) -> Any:
+    try:
+        __import__(module)
+    except ImportError as error:
+        raise ImportError(f"{module} is not installed. Fix: pip install 'zeroshift[{extra}]'.") from error
+    import sys
+
+    return sys.modules[module]
+
+
+def _list_files(source: str) -> list[str]:
+    if is_url(source):
+        system = _file_system(source)
+        prefix = source.split("://")[0] + "://"
+
+        def is_folder(path: str) -> bool:
+            return bool(system.isdir(path))
+
+        def names(path: str) -> list[str]:
+            return [prefix + str(one).removeprefix(prefix) for one in system.ls(path, detail=False)]
+
+        exists: Callable[[str], bool] = system.exists
+    else:
+        exists = os.path.exists
+
+        def is_folder(path: str) -> bool:
+            return os.path.isdir(path)
+
+        def names(path: str) -> list[str]:
+            return [os.path.join(path, name) for name in os.listdir(path)]
+
+    if not exists(source):
+        return []
+    if not is_folder(source):
+        return [source]
+    embeddings = source.rstrip("/") + "/img_emb"
+    listed = names(embeddings) if is_folder(embeddings) else names(source)
+    return sorted((one for one in listed if one.endswith(SUFFIXES)), key=_natural)
+
+
+def _natural(path: str) -> list[Any]:
+    """Sorts img_emb_2 before img_emb_10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path)]
+
+
+def _read_header(path: str, column: str | None) -> Shard:
+    if path.endswith(".parquet"):
+        return _parquet_header(path, column)
+    with _open(path) as handle:
+        if path.endswith(".npy"):
+            version = np.lib.format.read_magic(handle)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, fortran, dtype = read(handle)
+            if fortran and len(shape) == 2 and min(shape) > 1:
+                raise ShardError(path, "its numbers are stored by column. Fix: np.ascontiguousarray.")
+            start = handle.tell()
+        elif path.endswith(".safetensors"):
+            length = int.from_bytes(handle.read(8), "little")
+            if not 2 <= length <= MOST_HEADER_BYTES:
+                raise ShardError(path, "it is no safetensors file")
+            tensors = json.loads(handle.read(length))
+            if "features" not in tensors or tensors["features"]["dtype"] not in SAFETENSORS_TYPES:
+                raise ShardError(path, "it has no array `features` of float16, float32 or float64")
+            shape, dtype = tensors["features"]["shape"], np.dtype(SAFETENSORS_TYPES[tensors["features"]["dtype"]])
+            start = 8 + length + tensors["features"]["data_offsets"][0]
+        else:
+            raise ShardError(path, f"its suffix is none of {', '.join(SUFFIXES)}")
+        size = handle.seek(0, os.SEEK_END)
+    if len(shape) != 2 or dtype.kind != "f":
+        raise ShardError(path, f"features must be a matrix of floats; got {dtype} of shape {tuple(shape)}")
+    shard = Shard(path, int(shape[0]), int(shape[1]), dtype.str, start)
+    if size < start + shard.bytes:
+        raise ShardError(path, f"it is truncated: {size} bytes instead of {start + shard.bytes}. Fix: copy it again.")
+    return shard
+
+
+def _parquet_header(path: str, column: str | None) -> Shard:
+    arrow, parquet = _import("pyarrow", "parquet"), _import("pyarrow.parquet", "parquet")
+    with _open(path) as handle:
+        file = parquet.ParquetFile(handle)
+        schema, rows = file.schema_arrow, file.metadata.num_rows
+        lists = [
+            one.name
+            for one in schema
+            if (arrow.types.is_fixed_size_list(one.type) or arrow.types.is_list(one.type))
+            and arrow.types.is_floating(one.type.value_type)
+        ]
+        if column is None and len(lists) != 1:
+            found = ", ".join(lists) or "none"
+            raise ShardError(path, f"which column has the embeddings? Lists of numbers: {found}. Fix: column=...")
+        name = column or lists[0]
+        if name not in lists:
+            raise ShardError(path, f"no column {name!r} with lists of floats. Fix: one of {', '.join(lists)}")
+        kind = schema.field(name).type
+        if arrow.types.is_fixed_size_list(kind):
+            dimension = kind.list_size
+        else:
+            dimension = len(next(file.iter_batches(1, columns=[name])).column(0)[0]) if rows else 0
+        dtype = np.dtype(kind.value_type.to_pandas_dtype()).str
+    return Shard(path, rows, dimension, dtype, column=name)

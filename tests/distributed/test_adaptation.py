@@ -1,0 +1,192 @@
+"""Methods on shards: the single-machine answer, the same bits for any number of workers, and what breaks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from worker_functions import double_slowly, slow_once
+from zeroshift import TransductiveADAPT, TransductiveAnchoredMixture
+from zeroshift.distributed import FeatureShards, LocalExecutor, ShardError, adapt, plan
+from zeroshift.testing import make_problem
+
+METHODS = [TransductiveAnchoredMixture, TransductiveADAPT]
+
+
+def write_shards(folder: Path, features: np.ndarray, sizes: list[int]) -> Path:
+    (folder / "img_emb").mkdir(parents=True)
+    start = 0
+    for number, size in enumerate(sizes):
+        np.save(folder / "img_emb" / f"img_emb_{number}.npy", features[start : start + size])
+        start += size
+    assert start == len(features)
+    return folder
+
+
+@pytest.fixture
+def problem(tmp_path):
+    features, prototypes, _ = make_problem(classes=7, dimension=24, samples=900)
+    shards = write_shards(tmp_path / "set", features, [100, 350, 1, 49, *[20] * 20])
+    return features, prototypes, shards
+
+
+def read_predictions(out: Path):
+    from pyarrow import parquet
+
+    return parquet.read_table(out / "predictions")
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("task_rows", [64, 100_000])
+def test_equal_to_one_machine(problem, tmp_path, method, task_rows):
+    features, prototypes, shards = problem
+    expected = method(prototypes, logit_scale=20.0)
+    answer = expected.adapt(features)
+    made = method(prototypes, logit_scale=20.0)
+    result = adapt(
+        made, FeatureShards.open(shards), on="local:0", out=tmp_path / "out", exact=True, task_rows=task_rows
+    )
+    assert np.abs(made.predict(features) - expected.predict(features)).max() < 1e-9
+    assert made.n_seen == expected.n_seen == 900
+    table = read_predictions(tmp_path / "out")
+    assert table.column_names == ["shard", "row", "prediction", "probability", "zero_shot"]
+    assert np.array_equal(table["prediction"].to_numpy(), answer.argmax(axis=1))
+    assert np.abs(table["probability"].to_numpy() - answer.max(axis=1)).max() < 1e-6
+    assert result.answered == 900
+    assert table["shard"].to_pylist()[100] == "img_emb_1.npy"
+    assert table["row"].to_pylist()[100:102] == [0, 1]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_same_bits_for_any_number_of_workers(problem, method):
+    features, prototypes, shards = problem
+    answers = []
+    for on in ("local:0", "local:1", "local:2"):
+        made = method(prototypes, logit_scale=20.0)
+        adapt(made, FeatureShards.open(shards), on=on, task_rows=100)
+        answers.append(made.predict(features))
+    assert np.array_equal(answers[0], answers[1])
+    assert np.array_equal(answers[0], answers[2])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_torch_device(problem, method):
+    features, prototypes, shards = problem
+    pytest.importorskip("torch")
+    plain, made = method(prototypes, logit_scale=20.0), method(prototypes, logit_scale=20.0)
+    adapt(plain, FeatureShards.open(shards), on="local:0", task_rows=300)
+    adapt(made, FeatureShards.open(shards), on="local:0", task_rows=300, device="cpu")
+    assert np.abs(plain.predict(features) - made.predict(features)).max() < 1e-9
+
+
+def test_sample(problem):
+    features, prototypes, shards = problem
+    exact, made = (TransductiveAnchoredMixture(prototypes, logit_scale=20.0) for _ in range(2))
+    exact.adapt(features)
+    result = adapt(made, FeatureShards.open(shards), on="local:0", fit_rows=0.5, task_rows=100)
+    assert result.fit_rows == 450
+    assert made.n_seen == 900  # the last round is over all rows
+    assert (made.predict(features).argmax(1) == exact.predict(features).argmax(1)).mean() > 0.97
+
+
+def test_bad_shard(problem, tmp_path):
+    features, prototypes, shards = problem
+    path = shards / "img_emb" / "img_emb_1.npy"
+    rows = np.load(path)
+    rows[7] = np.nan
+    np.save(path, rows)
+    made = TransductiveAnchoredMixture(prototypes, logit_scale=20.0)
+    with pytest.raises(ShardError, match=r"img_emb_1\.npy.*row 7 holds NaN"):
+        adapt(made, FeatureShards.open(shards), on="local:0", task_rows=1000)
+    result = adapt(
+        made, FeatureShards.open(shards), on="local:0", task_rows=64, on_bad_shard="skip", out=tmp_path / "out"
+    )
+    assert result.skipped == [str(path)]
+    assert result.answered == 550
+    expected = TransductiveAnchoredMixture(prototypes, logit_scale=20.0)
+    expected.adapt(np.concatenate([features[:100], features[450:]]))
+    assert np.abs(made.predict(features) - expected.predict(features)).max() < 1e-9
+
+
+def test_resume_within_a_pass(problem, tmp_path, monkeypatch):
+    """A driver that ends in the middle of a round continues there, with the same bits."""
+    features, prototypes, shards = problem
+    monkeypatch.setattr("zeroshift.distributed.adaptation.SAVE_SECONDS", 0.0)
+    whole = TransductiveAnchoredMixture(prototypes, logit_scale=20.0)
+    adapt(whole, FeatureShards.open(shards), on="local:0", task_rows=100)
+    calls = []
+
+    def stop(what, rows, total):
+        calls.append((what, rows))
+        if len(calls) == 14:
+            raise KeyboardInterrupt
+
+    made = TransductiveAnchoredMixture(prototypes, logit_scale=20.0)
+    arguments = {"on": "local:0", "task_rows": 100, "out": tmp_path / "out"}
+    with pytest.raises(KeyboardInterrupt):
+        adapt(made, FeatureShards.open(shards), progress=stop, **arguments)
+    stopped = calls[-1]
+    calls.clear()
+    again = TransductiveAnchoredMixture(prototypes, logit_scale=20.0)
+    adapt(again, FeatureShards.open(shards), progress=lambda *step: calls.append(step[:2]), **arguments)
+    assert calls[0][0] == stopped[0]
+    assert calls[0][1] > 100  # not from the first task
+    assert np.array_equal(again.predict(features), whole.predict(features))
+    assert not (tmp_path / "out" / ".progress").exists()
+
+
+def test_killed_workers():
+    with LocalExecutor(2) as executor:
+        results = executor.map(double_slowly, list(range(30)))
+        found = [next(results)]
+
+        def kill():
+            for _ in range(2):
+                time.sleep(0.2)
+                for process in list(executor._pool._processes):
+                    if process._child.poll() is None:
+                        os.kill(process._child.pid, signal.SIGKILL)
+                        break
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        found += list(results)
+        killer.join()
+    assert found == [2 * item for item in range(30)]
+
+
+def test_slow_task_is_started_again(tmp_path):
+    marker = str(tmp_path / "marker")
+    began = time.monotonic()
+    executor = LocalExecutor(2)
+    try:
+        assert list(executor.map(slow_once, [(number, marker) for number in range(8)])) == list(range(8))
+        assert time.monotonic() - began < 30
+    finally:
+        executor.close()
+
+
+def test_errors(problem, tmp_path):
+    _, prototypes, shards = problem
+    made = TransductiveAnchoredMixture(prototypes)
+    opened = FeatureShards.open(shards)
+    with pytest.raises(ValueError, match="on must be local"):
+        adapt(made, opened, on="spark")
+    with pytest.raises(ValueError, match="exclude each other"):
+        adapt(made, opened, fit_rows=0.1, exact=True)
+    with pytest.raises(ValueError, match="same encoder"):
+        adapt(TransductiveAnchoredMixture(np.eye(3)), opened)
+    with pytest.raises(FileNotFoundError, match="no shards"):
+        FeatureShards.open(tmp_path / "nothing")
+
+
+def test_plan(problem):
+    _, prototypes, shards = problem
+    found = plan(TransductiveAnchoredMixture(prototypes), FeatureShards.open(shards), on="local:0", task_rows=100)
+    assert (found.shards, found.rows, found.tasks, found.fit_rows) == (24, 900, 9, 900)
