@@ -28,6 +28,7 @@ COMMANDS = {
     "encoder passes.",
     "experiment": "Run experiments of the paper: each prints its table in the paper's layout; one HTML report contains "
     "them all.",
+    "serve": "Run a service whose classifiers adapt to streams of samples, and that loses and repeats none of them.",
     "results": "Merge, filter and summarise the records of runs.",
     "methods": "List the methods and which to start with, or describe one with its parameters.",
     "encoders": "List the families of encoders, how their models are named, and what each needs.",
@@ -42,6 +43,7 @@ COMMANDS = {
 PANELS = {
     "Classify and adapt": ("demo", "classify", "extract", "adapt"),
     "Compare": ("compare", "experiment", "results", "bench"),
+    "Deploy": ("serve",),
     "What there is": ("methods", "encoders", "prompts", "packs", "data"),
     "Shell": ("completion",),
 }
