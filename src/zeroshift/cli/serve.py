@@ -22,13 +22,19 @@ serve = typer.Typer(
     add_completion=False,
     invoke_without_command=True,
 )
-keys = typer.Typer(name="keys", cls=HelpGroup, help="API keys of a store.", no_args_is_help=True, add_completion=False)
+keys = typer.Typer(
+    name="keys",
+    cls=HelpGroup,
+    help="API keys of a store.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 serve.add_typer(keys, name="keys")
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LIMITS_PANEL = "Limits"
 
-Store = Annotated[str, typer.Option("--store", metavar="FOLDER|URL", help="A folder, or postgresql://...")]
+Store = Annotated[str, typer.Option("--store", metavar="FOLDER", help="A folder, or postgresql://...")]
 
 
 @serve.callback()
@@ -36,11 +42,11 @@ def run(
     ctx: typer.Context,
     store: Annotated[
         str | None,
-        typer.Option("--store", metavar="FOLDER|URL", help="Where everything is stored: a folder, or postgresql://..."),
+        typer.Option("--store", metavar="FOLDER", help="Where everything is stored: a folder, or postgresql://..."),
     ] = None,
     check: Annotated[
         str | None,
-        typer.Option("--check", metavar="FOLDER|URL", help="Check the log and the snapshots of a store, and exit."),
+        typer.Option("--check", metavar="FOLDER", help="Check the log and the snapshots of a store, and exit."),
     ] = None,
     encoder: Annotated[
         str | None,
@@ -49,8 +55,8 @@ def run(
     method: Annotated[
         str, typer.Option("--method", metavar="METHOD", help="Method of streams that name none.")
     ] = "anchored_mixture_online",
-    host: Annotated[str, typer.Option("--host", metavar="HOST", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", metavar="PORT", help="0 takes a free one.", min=0, max=65535)] = 8000,
+    host: Annotated[str, typer.Option("--host", metavar="NAME", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", metavar="N", help="0 takes a free one.", min=0, max=65535)] = 8000,
     no_auth: Annotated[
         bool, typer.Option("--no-auth", help="Without API keys; only on 127.0.0.1, localhost or ::1.")
     ] = False,
@@ -67,15 +73,15 @@ def run(
             metavar="N", help="Images encoded together.", min=1, max=4096, rich_help_panel=options.MODEL_PANEL
         ),
     ] = 32,
-    max_wait_ms: Annotated[
+    max_wait: Annotated[
         float,
         typer.Option(
-            metavar="MS", help="Wait this long for more images.", min=0, max=10_000,
+            metavar="SECONDS", help="Wait this long for more images.", min=0, max=10,
             rich_help_panel=options.MODEL_PANEL,
         ),
-    ] = 5.0,
+    ] = 0.005,
     max_body: Annotated[
-        int, typer.Option(metavar="MB", help="Megabytes of a request.", min=1, rich_help_panel=LIMITS_PANEL)
+        int, typer.Option(metavar="N", help="Megabytes of a request.", min=1, rich_help_panel=LIMITS_PANEL)
     ] = 64,
     max_queue: Annotated[
         int, typer.Option(metavar="N", help="Samples of a stream that may wait.", min=1, rich_help_panel=LIMITS_PANEL)
@@ -120,7 +126,7 @@ def run(
     limits = Limits(body_bytes=max_body * 10**6, queued_samples=max_queue, streams=max_streams, rate=rate)
     _run(
         store, encoder, device, host, port, limits, standby=standby,
-        settings={"method": method, "auth": not no_auth, "max_batch": max_batch, "max_wait": max_wait_ms / 1000},
+        settings={"method": method, "auth": not no_auth, "max_batch": max_batch, "max_wait": max_wait},
     )  # fmt: skip
 
 
@@ -248,7 +254,7 @@ def add(
         str, typer.Option("--scope", metavar="read|write|admin", help="What it may do; each includes those before it.")
     ],
     prefix: Annotated[
-        str, typer.Option("--prefix", metavar="PREFIX", help="Only streams whose id starts with this, such as team-a/.")
+        str, typer.Option("--prefix", metavar="NAME", help="Only streams whose id starts with this, such as team-a/.")
     ] = "",
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="A note for you.")] = "",
 ) -> None:
@@ -292,7 +298,7 @@ def list_all(store: Store, json: Annotated[bool, typer.Option("--json", help="Pr
 
 @keys.command("remove", cls=HelpCommand)
 def remove(
-    store: Store, number: Annotated[str, typer.Argument(metavar="ID", help="Id of the key; see `keys list`.")]
+    store: Store, number: Annotated[str, typer.Argument(metavar="NAME", help="Id of the key; see `keys list`.")]
 ) -> None:
     """Remove an API key. A running service refuses it after two seconds.
 
