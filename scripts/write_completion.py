@@ -55,7 +55,7 @@ def describe() -> dict[str, Any]:
 def _describe_command(command: Any) -> dict[str, Any]:
     described: dict[str, Any] = {"about": _first_sentence(command.help)}
     if hasattr(command, "commands"):
-        return {**described, "commands": {name: _describe_command(one) for name, one in command.commands.items()}}
+        described["commands"] = {name: _describe_command(one) for name, one in command.commands.items()}
     arguments, options = [], {}
     for parameter in documented_parameters(command):
         if parameter.param_type_name == "argument":
@@ -72,6 +72,8 @@ def _describe_command(command: Any) -> dict[str, Any]:
             **({"repeats": True} if parameter.multiple else {}),
         }
         options |= dict.fromkeys(others, about)
+    if "commands" in described:
+        return {**described, **({"options": options} if options else {})}
     return {**described, "arguments": arguments, "options": options}
 
 

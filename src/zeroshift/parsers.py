@@ -7,6 +7,7 @@ before memory is allocated for it, and every error is a `FileFormatError` that n
 from __future__ import annotations
 
 import ast
+import io
 import json
 import math
 import os
@@ -25,6 +26,7 @@ __all__ = [
     "MAX_INFLATED_VARIABLE",
     "check_regular_file",
     "parse_json",
+    "parse_npy",
     "read_bytes",
     "read_json",
     "read_npy",
@@ -195,6 +197,14 @@ def read_npy(path: str | os.PathLike[str], *, mapped: bool = False) -> np.ndarra
     except (ValueError, EOFError) as error:  # it changed meanwhile
         raise FileFormatError(f"{path}: the array cannot be read ({error}). {COPY_AGAIN}") from error
     return array
+
+
+def parse_npy(content: bytes, source: object) -> np.ndarray:
+    """The array of the content of an .npy file. `source` says where it is from, in errors."""
+    handle = io.BytesIO(content)
+    header = _read_array_header(handle, len(content), source)
+    array: np.ndarray = np.frombuffer(content, header.dtype, offset=handle.tell())
+    return array.reshape(header.shape, order="F" if header.fortran else "C")
 
 
 def read_npz(path: str | os.PathLike[str], wanted: Callable[[str], bool]) -> tuple[list[str], dict[str, np.ndarray]]:

@@ -10,11 +10,14 @@ from zeroshift.cli.app import COMMANDS, PANELS, load_command
 
 def commands():
     for name in COMMANDS:
-        command = load_command(name)
-        for sub in getattr(command, "commands", {}):
-            yield (name, sub), command.commands[sub]
-        if not hasattr(command, "commands"):
-            yield (name,), command
+        yield from _leaves((name,), load_command(name))
+
+
+def _leaves(path, command):
+    if not hasattr(command, "commands"):
+        yield path, command
+    for name, one in getattr(command, "commands", {}).items():
+        yield from _leaves((*path, name), one)
 
 
 EVERY = [pytest.param(path, command, id=" ".join(path)) for path, command in commands()]

@@ -28,6 +28,7 @@ COMMANDS = {
     "encoder passes.",
     "experiment": "Run experiments of the paper: each prints its table in the paper's layout; one HTML report contains "
     "them all.",
+    "serve": "Run a service whose classifiers adapt to streams of samples, and that loses and repeats none of them.",
     "results": "Merge, filter and summarise the records of runs.",
     "leaderboard": "Rank the methods of a comparison: accuracy with its uncertainty, calibration, worst stream, time, "
     "memory, needs.",
@@ -44,6 +45,7 @@ COMMANDS = {
 PANELS = {
     "Classify and adapt": ("demo", "classify", "extract", "adapt"),
     "Compare": ("compare", "leaderboard", "experiment", "results", "bench"),
+    "Deploy": ("serve",),
     "What there is": ("methods", "encoders", "prompts", "packs", "data"),
     "Shell": ("completion",),
 }

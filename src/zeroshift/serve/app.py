@@ -1,0 +1,699 @@
+"""The HTTP interface of a `Service`: a FastAPI application.
+
+Requests pass `Guard` first, which limits the size and the duration of bodies, counts and logs. Endpoints check the API
+key, then the stream. Errors are `{"error": {"code": ..., "message": ...}}`, without paths or traces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import asynccontextmanager
+from pathlib import Path as FilePath
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from fastapi import Depends, FastAPI, Path, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+
+from zeroshift._version import __version__
+from zeroshift.serve.errors import Problem
+from zeroshift.serve.inputs import (
+    Samples,
+    check_key,
+    check_keys,
+    check_stream_id,
+    check_top,
+    parse_keys_header,
+    parse_samples,
+)
+from zeroshift.serve.keys import LOCAL, Principal
+from zeroshift.serve.service import Service, visible
+from zeroshift.serve.stream import Stream
+
+__all__ = ["create_app"]
+
+log = logging.getLogger("zeroshift.serve")
+
+HEARTBEAT_SECONDS = 15.0
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
+SECURITY = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; "
+        "form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+"""Headers of every answer."""
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Thumbnails(Model):
+    """How many thumbnails of disagreements are kept."""
+
+    count: int = Field(64, ge=1, le=1000)
+    bytes: int = Field(2**20, ge=1024, le=64 * 2**20)
+
+
+class NewStream(Model):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "classes": ["cat", "dog"],
+                    "prototypes": [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]],
+                    "logit_scale": 100.0,
+                    "method": "anchored_mixture_online",
+                    "parameters": {},
+                    "snapshot_every": 256,
+                }
+            ]
+        },
+    )
+    classes: list[str] = Field(min_length=1, description="Names of the classes.")
+    prototypes: list[list[float]] | None = Field(
+        None, description="One text embedding of unit length per class. May be left out if the service has an encoder."
+    )
+    logit_scale: float | None = Field(None, gt=0, le=1e6, description="Scale of the logits; 100 for CLIP.")
+    method: str | None = Field(None, max_length=100, description="An online method; see `zeroshift methods`.")
+    parameters: dict[str, Any] = Field({}, description="Parameters of the method.")
+    snapshot_every: int | None = Field(None, ge=1, le=10**9, description="Samples between two snapshots; 1024.")
+    keep_snapshots: int | None = Field(None, ge=2, le=1000, description="Snapshots that are kept; 10.")
+    retain: int | None = Field(
+        None,
+        ge=0,
+        le=10**12,
+        description="Samples of the log that are kept; null keeps all.",
+    )
+    on_drift: Literal["ignore", "alarm", "fallback"] | None = Field(
+        None, description="What a drift alarm does; fallback answers with zero-shot until it is reset. alarm."
+    )
+    thumbnails: Thumbnails | None = Field(None, description="Keep small images of disagreements with zero-shot.")
+
+
+class Rollback(Model):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"snapshot": 3}]})
+    snapshot: int = Field(ge=0, le=2**62)
+
+
+class Replay(Model):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"method": "tda", "parameters": {}}]})
+    method: str = Field(max_length=100)
+    parameters: dict[str, Any] = {}
+    limit: int = Field(10_000, ge=1, le=100_000, description="Samples, from the start of the log.")
+
+
+class Label(Model):
+    seq: int = Field(ge=1, le=2**62)
+    label: str = Field(max_length=1000)
+
+
+class Labels(Model):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"labels": [{"seq": 17, "label": "cat"}]}]})
+    labels: list[Label] = Field(min_length=1, max_length=1000)
+
+
+StreamId = Annotated[str, Path(description="Id of the stream; it may contain slashes.", max_length=300)]
+
+SAMPLES_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "features": {"type": "array", "items": {"type": "array", "items": {"type": "number"}}},
+                        "images": {"type": "array", "items": {"type": "string", "contentEncoding": "base64"}},
+                        "keys": {"type": "array", "items": {"type": ["string", "null"]}},
+                        "learn": {"type": "boolean"},
+                        "top": {"type": "integer"},
+                    },
+                },
+                "example": {"features": [[1.0, 0.0, 0.0]], "keys": ["frame-1"], "learn": True},
+            },
+            "application/x-npy": {"schema": {"type": "string", "format": "binary"}},
+            "application/x-safetensors": {"schema": {"type": "string", "format": "binary"}},
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "properties": {"images": {"type": "array", "items": {"type": "string", "format": "binary"}}},
+                }
+            },
+            "image/*": {"schema": {"type": "string", "format": "binary"}},
+        },
+    }
+}
+
+
+def create_app(make_service: Callable[[], Service]) -> FastAPI:
+    """The application. `make_service` is called in the event loop when the application starts."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service = app.state.service = make_service()
+        await service.start()
+        log.info("started", extra={"streams": len(service.streams) - 1, "auth": service.auth})
+        yield
+        await service.close()
+        log.info("stopped")
+
+    app = FastAPI(
+        title="zeroshift", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None,
+        description="Zero-shot classifiers that adapt to a stream. Acknowledged samples are stored; see docs/serve.md.",
+    )  # fmt: skip
+    app.add_middleware(Guard)
+    _add_errors(app)
+    _add_streams(app)
+    _add_operations(app)
+    from zeroshift.serve import protocols
+
+    protocols.add_routes(app)
+    # Last: the id of a stream may contain slashes, so these addresses match everything that follows.
+    _add_stream(app)
+    _add_dashboard(app)
+    return app
+
+
+# Who asks, and for which stream
+
+
+def service_of(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+def principal_of(request: Request) -> Principal:
+    """Who sends the request. Problem 401 without a valid key."""
+    service = service_of(request)
+    _check_origin(request, service)
+    if not service.auth:
+        principal = LOCAL
+    else:
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        found = service.keys.find(token.strip()) if kind.lower() == "bearer" else None
+        if found is None:
+            raise Problem(401, "unauthorized", "An API key is needed. Fix: Authorization: Bearer KEY.")
+        principal = found
+    service.check_rate(principal.key)
+    request.state.key = principal.key
+    return principal
+
+
+def _check_origin(request: Request, service: Service) -> None:
+    """Refuse what a page of another site makes a browser send."""
+    host, origin = request.headers.get("host", ""), request.headers.get("origin")
+    if origin is not None and origin != "null" and urlsplit(origin).netloc.lower() != host.lower():
+        raise Problem(403, "other_origin", "Requests from pages of other sites are refused.")
+    if not service.auth and host.rsplit(":", 1)[0].lower() not in LOOPBACK and host.lower() not in LOOPBACK:
+        raise Problem(403, "other_host", "A service without keys answers to localhost only. Fix: use API keys.")
+
+
+def require(scope: str) -> Any:
+    def check(request: Request) -> Principal:
+        principal = principal_of(request)
+        if not principal.may(scope):
+            raise Problem(403, "forbidden", f"This key has the scope {principal.scope}; {scope} is needed.")
+        return principal
+
+    return Depends(check)
+
+
+def check_tenant(principal: Principal, stream_id: str) -> str:
+    check_stream_id(stream_id)
+    if not stream_id.startswith(principal.prefix):
+        raise Problem(403, "forbidden", f"This key may use the streams that start with {principal.prefix!r}.")
+    return stream_id
+
+
+async def find_stream(request: Request, principal: Principal, stream_id: str) -> Stream:
+    request.state.stream = check_tenant(principal, stream_id)
+    return await service_of(request).stream(stream_id)
+
+
+Reader = Annotated[Principal, require("read")]
+Writer = Annotated[Principal, require("write")]
+Admin = Annotated[Principal, require("admin")]
+
+
+# Endpoints
+
+
+def _add_streams(app: FastAPI) -> None:
+    @app.get("/v1/streams", tags=["streams"], summary="All streams with their health")
+    async def list_streams(request: Request, principal: Reader) -> Any:
+        service = service_of(request)
+        shown = visible(list(service.streams.values()), principal.prefix)
+        return {"streams": [await service.overview(stream) for stream in shown]}
+
+    @app.post(
+        "/v1/streams/{stream_id:path}/samples", tags=["samples"], summary="Classify samples and learn from them",
+        openapi_extra=SAMPLES_BODY,
+    )  # fmt: skip
+    async def post_samples(
+        request: Request,
+        principal: Writer,
+        stream_id: StreamId,
+        learn: Annotated[bool | None, Query(description="false: predict only, store nothing.")] = None,
+        top: Annotated[int | None, Query(ge=1, le=100_000, description="Predictions per sample; 10.")] = None,
+    ) -> Any:
+        stream = await find_stream(request, principal, stream_id)
+        service = service_of(request)
+        key = request.headers.get("idempotency-key")
+        if key is not None:
+            check_key(key)
+        if request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
+            samples = await _parse_form(request, service)
+        else:
+            body = await request.body()
+            samples = parse_samples(request.headers.get("content-type", ""), body, request.headers.get("sample-keys"))
+        samples.learn = samples.learn if learn is None else learn
+        samples.top = samples.top if top is None else top
+        results = await service.samples(stream, samples, key)
+        request.state.samples = len(results)
+        return Response(json.dumps({"results": results}), media_type="application/json")
+
+    @app.get("/v1/streams/{stream_id:path}/samples", tags=["samples"], summary="The log, in order")
+    async def get_samples(
+        request: Request,
+        principal: Reader,
+        stream_id: StreamId,
+        after: Annotated[int, Query(ge=0, le=2**62)] = 0,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    ) -> Any:
+        stream = await find_stream(request, principal, stream_id)
+        samples = await service_of(request).read(_log_rows, stream, service_of(request), after, limit)
+        return {"samples": samples, "last": stream.record.seq}
+
+    @app.get("/v1/streams/{stream_id:path}/events", tags=["streams"], summary="Server-sent events")
+    async def events(request: Request, principal: Reader, stream_id: StreamId) -> Any:
+        stream = await find_stream(request, principal, stream_id)
+        service = service_of(request)
+        waiting = service.subscribe(stream)
+        return StreamingResponse(
+            _events(service, stream, waiting), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+        )
+
+    @app.get("/v1/streams/{stream_id:path}/statistics", tags=["streams"], summary="Everything a dashboard shows")
+    async def statistics(request: Request, principal: Reader, stream_id: StreamId) -> Any:
+        stream = await find_stream(request, principal, stream_id)
+        return await _statistics(service_of(request), stream)
+
+    @app.get("/v1/streams/{stream_id:path}/disagreements", tags=["streams"], summary="Answers unlike zero-shot's")
+    async def disagreements(
+        request: Request,
+        principal: Reader,
+        stream_id: StreamId,
+        limit: Annotated[int, Query(ge=1, le=100)] = 50,
+    ) -> Any:
+        stream = await find_stream(request, principal, stream_id)
+        service = service_of(request)
+        kept = {seq for seq, _ in await service.read(service.store.thumbnails, stream.record)}
+        return {"disagreements": _disagreements(stream, kept)[:limit]}
+
+    @app.get("/v1/streams/{stream_id:path}/thumbnails/{seq}", tags=["streams"], summary="A small image of a sample")
+    async def thumbnail(
+        request: Request, principal: Reader, stream_id: StreamId, seq: Annotated[int, Path(ge=1, le=2**62)]
+    ) -> Any:
+        stream = await find_stream(request, principal, stream_id)
+        service = service_of(request)
+        content = await service.read(service.store.thumbnail, stream.record, seq)
+        if content is None:
+            raise Problem(404, "no_thumbnail", f"No thumbnail of sample {seq} is kept.")
+        return Response(content, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
+
+    @app.get("/v1/streams/{stream_id:path}/snapshots", tags=["snapshots"], summary="Snapshots and epochs")
+    async def snapshots(request: Request, principal: Reader, stream_id: StreamId) -> Any:
+        stream = await find_stream(request, principal, stream_id)
+        service = service_of(request)
+        kept = await service.read(service.store.snapshots, stream.record)
+        epochs = await service.read(service.store.epochs, stream.record)
+        return {"snapshots": [one.public() for one in kept], "epochs": [vars(one) for one in epochs]}
+
+    @app.post("/v1/streams/{stream_id:path}/snapshots", tags=["snapshots"], summary="Take a snapshot now")
+    async def take_snapshot(request: Request, principal: Writer, stream_id: StreamId) -> Any:
+        stream = await find_stream(request, principal, stream_id)
+        return await _command(stream, stream.take_snapshot)
+
+    @app.post("/v1/streams/{stream_id:path}/rollback", tags=["snapshots"], summary="Begin a new epoch with a snapshot")
+    async def rollback(request: Request, principal: Admin, stream_id: StreamId, body: Rollback) -> Any:
+        stream = await find_stream(request, principal, stream_id)
+        return await _command(stream, lambda: stream.rollback(body.snapshot))
+
+    @app.post("/v1/streams/{stream_id:path}/replay", tags=["snapshots"], summary="What another method would answer")
+    async def replay(request: Request, principal: Reader, stream_id: StreamId, body: Replay) -> Any:
+        stream = await find_stream(request, principal, stream_id)
+        service = service_of(request)
+        from zeroshift.serve.service import stream_config
+
+        config = stream_config({**stream.config, "method": body.method, "parameters": body.parameters}, body.method)
+        try:
+            return await service.read(stream.replay, config["method"], config["parameters"], body.limit)
+        except (ValueError, TypeError, MemoryError, OverflowError) as error:
+            raise Problem(422, "invalid_method", str(error)[:1000]) from error
+
+    @app.post("/v1/streams/{stream_id:path}/labels", tags=["labels"], summary="Confirm labels of samples")
+    async def add_labels(request: Request, principal: Writer, stream_id: StreamId, body: Labels) -> Any:
+        stream = await find_stream(request, principal, stream_id)
+        return await confirm_labels(service_of(request), stream, [(one.seq, one.label) for one in body.labels])
+
+    @app.post("/v1/streams/{stream_id:path}/relearn", tags=["labels"], summary="Learn again, with confirmed labels")
+    async def relearn(request: Request, principal: Admin, stream_id: StreamId) -> Any:
+        stream = await find_stream(request, principal, stream_id)
+        return await _command(stream, stream.relearn)
+
+    @app.post("/v1/streams/{stream_id:path}/drift/reset", tags=["streams"], summary="End a drift alarm")
+    async def reset_drift(request: Request, principal: Admin, stream_id: StreamId) -> Any:
+        stream = await find_stream(request, principal, stream_id)
+        return await _command(stream, stream.reset_alarm)
+
+
+def _add_stream(app: FastAPI) -> None:
+    @app.put("/v1/streams/{stream_id:path}", tags=["streams"], summary="Create a stream", status_code=201)
+    async def create_stream(request: Request, principal: Writer, stream_id: StreamId, body: NewStream) -> Any:
+        check_tenant(principal, stream_id)
+        request.state.stream = stream_id
+        stream, is_new = await service_of(request).create(stream_id, body.model_dump())
+        return JSONResponse(await _describe(service_of(request), stream), 201 if is_new else 200)
+
+    @app.get("/v1/streams/{stream_id:path}", tags=["streams"], summary="A stream, its snapshots and its health")
+    async def get_stream(request: Request, principal: Reader, stream_id: StreamId) -> Any:
+        stream = await find_stream(request, principal, stream_id)
+        return await _describe(service_of(request), stream)
+
+    @app.delete("/v1/streams/{stream_id:path}", tags=["streams"], summary="Delete a stream with its log")
+    async def delete_stream(request: Request, principal: Admin, stream_id: StreamId) -> Any:
+        await find_stream(request, principal, stream_id)
+        await service_of(request).delete(stream_id)
+        return {"deleted": stream_id}
+
+
+def _add_operations(app: FastAPI) -> None:
+    @app.get("/health/live", tags=["operation"], summary="The process runs")
+    async def live() -> Any:
+        return {"status": "live", "version": __version__}
+
+    @app.get("/health/ready", tags=["operation"], summary="A test sample was learned and stored")
+    async def ready(request: Request) -> Any:
+        return await service_of(request).ready()
+
+    @app.get("/metrics", tags=["operation"], summary="Prometheus metrics")
+    async def metrics(request: Request, principal: Reader) -> Any:
+        if principal.prefix:
+            raise Problem(403, "forbidden", "Metrics show all streams. Fix: a key without a prefix.")
+        service = service_of(request)
+        service.metrics.refresh()
+        return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    @app.get("/v1/whoami", tags=["operation"], summary="The scope of the key")
+    async def whoami(principal: Reader) -> Any:
+        return {"key": principal.key, "scope": principal.scope, "prefix": principal.prefix}
+
+
+def _add_dashboard(app: FastAPI) -> None:
+    """Pages in the folder `dashboard`, if this installation has it: index.html is at `/`."""
+    folder = FilePath(__file__).parent / "dashboard"
+    kinds = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+    files = {path.name: path for path in folder.glob("*") if path.suffix in kinds} if folder.is_dir() else {}
+
+    @app.get("/", include_in_schema=False)
+    @app.get("/dashboard/{name}", include_in_schema=False)
+    async def dashboard(name: str = "index.html") -> Any:
+        if name not in files:
+            raise Problem(404, "not_found", "There is no such page.")
+        path = files[name]
+        return Response(path.read_bytes(), media_type=f"{kinds[path.suffix]}; charset=utf-8")
+
+
+async def _command(stream: Stream, run: Callable[[], Any]) -> Any:
+    from zeroshift.serve.records import StoreError
+
+    try:
+        return await stream.command(run)
+    except StoreError as error:
+        raise stream._store_problem(error) from error
+
+
+async def _describe(service: Service, stream: Stream) -> dict[str, Any]:
+    record = stream.record
+    snapshots = await service.read(service.store.snapshots, record)
+    return {
+        **await service.overview(stream),
+        **record.config,
+        "snapshots": [one.public() for one in snapshots],
+    }
+
+
+async def _statistics(service: Service, stream: Stream) -> dict[str, Any]:
+    record, monitor = stream.record, stream.monitor
+    labels = await service.read(service.store.labels, record)
+    kept = {seq for seq, _ in await service.read(service.store.thumbnails, record)}
+    right = sum(label == predicted for _, label, predicted, *_ in labels)
+    zero_shot_right = sum(label == zero_shot for _, label, _, zero_shot, *_ in labels)
+    return {
+        "id": record.id,
+        "n_seen": record.seq,
+        "epoch": record.epoch,
+        "health": service.health(stream),
+        "curve": monitor.curve(),
+        "histogram": [
+            {"label": name, "adapted": int(adapted), "zero_shot": int(zero_shot)}
+            for name, adapted, zero_shot in zip(
+                stream.classes, monitor.histogram, monitor.zero_shot_histogram, strict=True
+            )
+        ],
+        "disagreements": _disagreements(stream, kept),
+        "labelled": {
+            "samples": len(labels),
+            "accuracy": right / len(labels) if labels else None,
+            "zero_shot_accuracy": zero_shot_right / len(labels) if labels else None,
+        },
+    }
+
+
+def _disagreements(stream: Stream, thumbnails: set[int]) -> list[dict[str, Any]]:
+    names, address = stream.classes, f"/v1/streams/{stream.record.id}/thumbnails"
+    return [
+        {
+            **one,
+            "label": names[one["label"]],
+            "zero_shot": names[one["zero_shot"]],
+            "thumbnail": f"{address}/{one['seq']}" if one["seq"] in thumbnails else None,
+        }
+        for one in stream.monitor.last_disagreements()
+    ]
+
+
+def _log_rows(stream: Stream, service: Service, after: int, limit: int) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for batch in service.store.read_batches(stream.record, after):
+        for at in range(max(0, after + 1 - batch.first), batch.count):
+            result = stream.result(batch.answers, at, batch.first + at, batch.epoch, batch.keys[at])
+            del result["replayed"]
+            result["predictions"] = result["predictions"][:1]
+            rows.append({**result, "time": batch.time, "learned": batch.learned})
+            if len(rows) == limit:
+                return rows
+    return rows
+
+
+async def confirm_labels(service: Service, stream: Stream, labels: list[tuple[int, str]]) -> dict[str, Any]:
+    """Store labels that a person confirmed."""
+    index = {name: k for k, name in enumerate(stream.classes)}
+    found = []
+    for row, (seq, label) in enumerate(labels):
+        if label not in index:
+            raise Problem(422, "unknown_label", f"{label[:80]!r} is no class of the stream.", row=row)
+        batch = await service.read(service.store.find_batch, stream.record, seq)
+        if batch is None:
+            raise Problem(404, "no_such_sample", f"The log has no sample {seq}.", row=row)
+        found.append((seq, index[label], batch))
+    for seq, label_index, batch in found:
+        await service.read(service.store.add_label, stream.record, seq, label_index, batch)
+    return {"labels": len(await service.read(service.store.labels, stream.record))}
+
+
+async def _parse_form(request: Request, service: Service) -> Samples:
+    """Images and keys of a form."""
+    try:
+        form = await request.form(
+            max_files=service.limits.samples, max_fields=service.limits.samples + 10,
+            max_part_size=service.limits.body_bytes,
+        )  # fmt: skip
+    except HTTPException as error:
+        raise Problem(422, "invalid_body", str(error.detail)[:200]) from error
+    try:
+        images: list[bytes | Problem] = []
+        keys: Any = []
+        samples = Samples()
+        for name, value in form.multi_items():
+            if not isinstance(value, str):
+                images.append(await value.read())
+            elif name in ("key", "keys"):
+                keys.append(value)
+            elif name == "learn" and value in ("true", "false"):
+                samples.learn = value == "true"
+            elif name == "top" and value.isdecimal() and len(value) < 7:
+                samples.top = check_top(int(value))
+            else:
+                raise Problem(422, "invalid_body", f"Unknown field {name[:80]!r}. Known: images, keys, learn, top.")
+    finally:
+        await form.close()
+    samples.images = images
+    if not keys and (header := request.headers.get("sample-keys")) is not None:
+        keys = parse_keys_header(header)
+    samples.keys = check_keys(keys, len(images))
+    return samples
+
+
+async def _events(
+    service: Service, stream: Stream, waiting: asyncio.Queue[tuple[str, dict[str, Any]]]
+) -> AsyncIterator[str]:
+    """Events of a stream until the client leaves or the service stops. `samples` events come with the statistics."""
+    stopping = asyncio.ensure_future(service.stopping.wait())
+    try:
+        yield _event("hello", stream.record.seq, {"seq": stream.record.seq, "epoch": stream.record.epoch})
+        while not stopping.done():
+            getting = asyncio.ensure_future(waiting.get())
+            await asyncio.wait({getting, stopping}, timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if not getting.done():
+                getting.cancel()
+                yield ": heartbeat\n\n"
+                continue
+            name, content = getting.result()
+            if name == "samples":
+                content = {**content, "health": service.health(stream)}
+            yield _event(name, stream.record.seq, content)
+            if name == "deleted":
+                return
+    finally:
+        stopping.cancel()
+        service.unsubscribe(stream, waiting)
+
+
+def _event(name: str, number: int, content: Mapping[str, Any]) -> str:
+    return f"event: {name}\nid: {number}\ndata: {json.dumps(content)}\n\n"
+
+
+# Errors and limits
+
+
+def _add_errors(app: FastAPI) -> None:
+    def answer(problem: Problem) -> JSONResponse:
+        return JSONResponse(problem.content(), problem.status, problem.headers())
+
+    @app.exception_handler(Problem)
+    async def problem(request: Request, error: Problem) -> JSONResponse:
+        return answer(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])[:200]
+        return answer(Problem(422, "invalid_request", f"{where}: {first['msg']}"[:500]))
+
+    @app.exception_handler(HTTPException)
+    async def http_error(request: Request, error: HTTPException) -> JSONResponse:
+        code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
+        made = answer(Problem(error.status_code, code, str(error.detail)[:200]))
+        made.headers.update(error.headers or {})
+        return made
+
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, error: Exception) -> JSONResponse:
+        log.error("unexpected error", exc_info=error)
+        return answer(Problem(500, "internal_error", "An unexpected error; the log of the service has the details."))
+
+
+class Guard:
+    """Limits bodies, adds the security headers, counts requests and writes the log."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        service: Service = scope["app"].state.service
+        limits, started = service.limits, time.monotonic()
+        state = scope.setdefault("state", {})
+        status, responded = 500, False
+        size, complete = 0, False
+        refused: Problem | None = None
+
+        async def limited_receive() -> Message:
+            nonlocal size, complete, refused
+            if complete:
+                return await receive()
+            left = limits.body_seconds - (time.monotonic() - started)
+            try:
+                message = await asyncio.wait_for(receive(), max(0.01, left))
+            except TimeoutError:
+                refused = Problem(408, "too_slow", f"The body did not arrive within {limits.body_seconds:g} s.")
+                raise refused from None
+            size += len(message.get("body", b""))
+            complete = not message.get("more_body", False)
+            if size > limits.body_bytes:
+                refused = _too_large(limits.body_bytes)
+                raise refused
+            return message
+
+        async def secured_send(message: Message) -> None:
+            nonlocal status, responded
+            if refused is not None and not is_refusal:
+                return  # whatever the application makes of it, the client gets the refusal
+            if message["type"] == "http.response.start":
+                status, responded = message["status"], True
+                extra = [(name.lower().encode(), value.encode()) for name, value in SECURITY.items()]
+                message = {**message, "headers": [*message["headers"], *extra]}
+            await send(message)
+
+        is_refusal = False
+        try:
+            declared = dict(scope["headers"]).get(b"content-length", b"0")
+            if declared.isdigit() and int(declared[:20]) > limits.body_bytes:
+                refused = _too_large(limits.body_bytes)
+            else:
+                try:
+                    await self.app(scope, limited_receive, secured_send)
+                except Problem:
+                    if refused is None:
+                        raise
+            if refused is not None and not responded:
+                is_refusal = True
+                headers = {**refused.headers(), "Connection": "close"}
+                await JSONResponse(refused.content(), refused.status, headers)(scope, receive, secured_send)
+        finally:
+            route = getattr(scope.get("route"), "path", "none")
+            seconds = time.monotonic() - started
+            service.metrics.requests.labels(route, str(status)).inc()
+            service.metrics.seconds.labels(route).observe(seconds)
+            if route not in ("/health/live", "/health/ready", "/metrics"):
+                log.info(
+                    "request",
+                    extra={
+                        "method": scope["method"], "route": route, "status": status, "ms": round(1000 * seconds, 2),
+                        **{name: state[name] for name in ("stream", "key", "samples") if name in state},
+                    },
+                )  # fmt: skip
+
+
+def _too_large(limit: int) -> Problem:
+    return Problem(413, "too_large", f"A body may have {limit:,} bytes. Fix: send fewer samples at a time.")

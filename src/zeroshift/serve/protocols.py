@@ -1,0 +1,280 @@
+"""Interfaces of other tools: the Open Inference Protocol v2, and a machine learning backend for Label Studio."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import FastAPI, Query, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from zeroshift._version import __version__
+from zeroshift.serve.app import Reader, StreamId, Writer, confirm_labels, find_stream, service_of
+from zeroshift.serve.errors import Problem
+from zeroshift.serve.inputs import Samples, as_matrix, check_key
+from zeroshift.serve.stream import Stream
+
+__all__ = ["add_routes"]
+
+NUMBERS = {"FP16": np.float16, "FP32": np.float32, "FP64": np.float64}
+
+
+def add_routes(app: FastAPI) -> None:
+    _add_inference(app)
+    _add_label_studio(app)
+
+
+# Open Inference Protocol v2: a stream is a model
+
+
+class Tensor(BaseModel):
+    name: str = Field(max_length=200)
+    shape: list[Annotated[int, Field(ge=0, le=2**31)]] = Field(max_length=8)
+    datatype: str = Field(max_length=20)
+    parameters: dict[str, Any] = {}
+    data: list[Any]
+
+
+class InferRequest(BaseModel):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "id": "frame-1",
+                    "inputs": [{"name": "features", "shape": [1, 3], "datatype": "FP32", "data": [1.0, 0.0, 0.0]}],
+                }
+            ]
+        }
+    )
+    id: str | None = Field(None, max_length=200, description="Also the Idempotency-Key, if that is not given.")
+    parameters: dict[str, Any] = {}
+    inputs: list[Tensor] = Field(min_length=1, max_length=1)
+    outputs: list[dict[str, Any]] = []
+
+
+def _add_inference(app: FastAPI) -> None:
+    @app.get("/v2", tags=["Open Inference Protocol"], summary="The server")
+    async def server() -> Any:
+        return {"name": "zeroshift", "version": __version__, "extensions": []}
+
+    @app.get("/v2/health/live", tags=["Open Inference Protocol"], summary="The process runs")
+    async def live() -> Any:
+        return {"live": True}
+
+    @app.get("/v2/health/ready", tags=["Open Inference Protocol"], summary="A test sample was stored")
+    async def ready(request: Request) -> Any:
+        await service_of(request).ready()
+        return {"ready": True}
+
+    @app.get("/v2/models/{stream_id:path}/ready", tags=["Open Inference Protocol"], summary="The stream can be used")
+    async def model_ready(request: Request, principal: Reader, stream_id: StreamId) -> Any:
+        stream = await find_stream(request, principal, stream_id)
+        if stream.failure is not None:
+            raise stream.damaged()
+        return {"name": stream_id, "ready": True}
+
+    @app.post("/v2/models/{stream_id:path}/infer", tags=["Open Inference Protocol"], summary="Classify and learn")
+    async def infer(request: Request, principal: Writer, stream_id: StreamId, body: InferRequest) -> Any:
+        stream = await find_stream(request, principal, stream_id)
+        key = request.headers.get("idempotency-key") or body.id
+        if key is not None:
+            check_key(key)
+        learn = body.parameters.get("learn", True)
+        if not isinstance(learn, bool):
+            raise Problem(422, "invalid_body", "The parameter learn must be true or false.")
+        features = _features(body.inputs[0])
+        samples = Samples(
+            features=features, keys=(None,) * len(features), learn=learn, top=len(stream.record.prototypes)
+        )
+        results = await service_of(request).samples(stream, samples, key)
+        for row, one in enumerate(results):
+            if "error" in one:
+                raise Problem(422, one["error"]["code"], one["error"]["message"], row=row)
+        return Response(json.dumps(_infer_answer(stream, body.id, results)), media_type="application/json")
+
+    @app.get("/v2/models/{stream_id:path}", tags=["Open Inference Protocol"], summary="Inputs and outputs of a stream")
+    async def model(request: Request, principal: Reader, stream_id: StreamId) -> Any:
+        stream = await find_stream(request, principal, stream_id)
+        classes, dimension = stream.record.prototypes.shape
+        return {
+            "name": stream_id,
+            "versions": [str(stream.record.epoch)],
+            "platform": f"zeroshift {stream.config['method']}",
+            "inputs": [{"name": "features", "datatype": "FP32", "shape": [-1, dimension]}],
+            "outputs": [
+                {"name": "probabilities", "datatype": "FP32", "shape": [-1, classes]},
+                {"name": "label", "datatype": "BYTES", "shape": [-1]},
+                {"name": "reject", "datatype": "FP64", "shape": [-1]},
+            ],
+        }
+
+
+def _features(tensor: Tensor) -> np.ndarray:
+    if tensor.datatype not in NUMBERS or len(tensor.shape) != 2:
+        raise Problem(
+            422, "invalid_shape", f"The input must have a datatype of {', '.join(NUMBERS)} and the shape [n, d]; got "
+            f"{tensor.datatype!r} and {tensor.shape}.",
+        )  # fmt: skip
+    try:
+        with np.errstate(over="ignore"):
+            values = np.array(tensor.data, np.float64).astype(np.float32).reshape(-1)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise Problem(422, "invalid_shape", "data must be numbers.") from error
+    rows, columns = tensor.shape
+    if len(values) != rows * columns or not rows or not columns:
+        raise Problem(422, "invalid_shape", f"The shape {tensor.shape} does not fit {len(values)} numbers.")
+    return values.reshape(rows, columns)
+
+
+def _infer_answer(stream: Stream, name: str | None, results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    index = {label: k for k, label in enumerate(stream.classes)}
+    probabilities = np.zeros((len(results), len(index)), np.float32)
+    for row, one in enumerate(results):
+        for prediction in one["predictions"]:
+            probabilities[row, index[prediction["label"]]] = prediction["score"]
+    labels = [one["predictions"][0]["label"] for one in results]
+    n = len(results)
+    return {
+        "model_name": stream.record.id,
+        "model_version": str(stream.record.epoch),
+        **({} if name is None else {"id": name}),
+        "parameters": {"first_seq": results[0]["seq"]},
+        "outputs": [
+            {"name": "probabilities", "datatype": "FP32", "shape": list(probabilities.shape),
+             "data": probabilities.reshape(-1).tolist()},
+            {"name": "label", "datatype": "BYTES", "shape": [n], "data": labels},
+            {"name": "reject", "datatype": "FP64", "shape": [n], "data": [one["reject"] for one in results]},
+        ],
+    }  # fmt: skip
+
+
+# Label Studio: the address of the backend is http://HOST:PORT/label-studio/STREAM
+
+
+class Task(BaseModel):
+    id: int | str = 0
+    data: dict[str, Any] = {}
+
+
+class PredictRequest(BaseModel):
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"tasks": [{"id": 1, "data": {"features": [1.0, 0.0]}}]}]}
+    )
+    tasks: list[Task] = Field(max_length=1000)
+
+
+class Webhook(BaseModel):
+    action: str = Field(max_length=100)
+    task: Task | None = None
+    annotation: dict[str, Any] | None = None
+
+
+StreamQuery = Annotated[str, Query(alias="stream", description="Id of the stream.", max_length=300)]
+
+
+def _add_label_studio(app: FastAPI) -> None:
+    tags: list[Any] = ["Label Studio"]
+
+    async def predict(request: Request, principal: Any, stream_id: str, body: PredictRequest) -> Any:
+        """Predictions for tasks; each task is a sample with a key of its own, so it is learned once."""
+        stream = await find_stream(request, principal, stream_id)
+        answers = []
+        for task in body.tasks:
+            samples = _task_samples(task)
+            one = (await service_of(request).samples(stream, samples, None))[0]
+            if "error" in one:
+                answers.append({"result": [], "score": 0.0})
+                continue
+            best = one["predictions"][0]
+            choice = {
+                "from_name": "choice", "to_name": "image", "type": "choices", "value": {"choices": [best["label"]]},
+                "score": best["score"],
+            }  # fmt: skip
+            answers.append({"result": [choice], "score": best["score"], "model_version": str(stream.record.epoch)})
+        return {"results": answers, "model_version": str(stream.record.epoch)}
+
+    async def setup(request: Request, principal: Any, stream_id: str) -> Any:
+        stream = await find_stream(request, principal, stream_id)
+        return {"model_version": str(stream.record.epoch)}
+
+    async def webhook(request: Request, principal: Any, stream_id: str, body: Webhook) -> Any:
+        """A confirmed label becomes a support sample; START_TRAINING learns again with them."""
+        stream = await find_stream(request, principal, stream_id)
+        service = service_of(request)
+        if body.action in ("ANNOTATION_CREATED", "ANNOTATION_UPDATED") and body.task is not None:
+            label = _chosen_label(body.annotation or {})
+            key = f"label-studio-{body.task.id}"
+            found = await service.read(service.store.find_keys, stream.record, [key])
+            if label is None or key not in found:
+                return {"status": "ignored", "reason": "the task has no choice, or was not predicted here"}
+            return {"status": "stored", **await confirm_labels(service, stream, [(found[key][1], label)])}
+        if body.action == "START_TRAINING":
+            if not principal.may("admin"):
+                raise Problem(403, "forbidden", "Learning again needs the scope admin.")
+            return {"status": "learned again", **await stream.command(stream.relearn)}
+        return {"status": "ignored", "reason": f"action {body.action}"}
+
+    @app.get("/label-studio/{stream_id:path}/health", tags=tags, summary="The backend runs")
+    async def health_of_stream(request: Request, stream_id: StreamId) -> Any:
+        return {"status": "UP", "model_class": "zeroshift"}
+
+    @app.post("/label-studio/{stream_id:path}/predict", tags=tags, summary="Predictions for tasks")
+    async def predict_of_stream(request: Request, principal: Writer, stream_id: StreamId, body: PredictRequest) -> Any:
+        return await predict(request, principal, stream_id, body)
+
+    @app.post("/label-studio/{stream_id:path}/setup", tags=tags, summary="Connect")
+    async def setup_of_stream(request: Request, principal: Writer, stream_id: StreamId) -> Any:
+        return await setup(request, principal, stream_id)
+
+    @app.post("/label-studio/{stream_id:path}/webhook", tags=tags, summary="Confirmed labels")
+    async def webhook_of_stream(request: Request, principal: Writer, stream_id: StreamId, body: Webhook) -> Any:
+        return await webhook(request, principal, stream_id, body)
+
+    @app.post("/predict", tags=tags, summary="Predictions for tasks, with the stream as a parameter")
+    async def predict_by_query(request: Request, principal: Writer, stream: StreamQuery, body: PredictRequest) -> Any:
+        return await predict(request, principal, stream, body)
+
+    @app.post("/setup", tags=tags, summary="Connect, with the stream as a parameter")
+    async def setup_by_query(request: Request, principal: Writer, stream: StreamQuery) -> Any:
+        return await setup(request, principal, stream)
+
+    @app.post("/webhook", tags=tags, summary="Confirmed labels, with the stream as a parameter")
+    async def webhook_by_query(request: Request, principal: Writer, stream: StreamQuery, body: Webhook) -> Any:
+        return await webhook(request, principal, stream, body)
+
+
+def _task_samples(task: Task) -> Samples:
+    """The sample of a task: `features`, or an image as a data address. Other addresses are not fetched."""
+    key = check_key(f"label-studio-{task.id}")
+    if "features" in task.data:
+        matrix = as_matrix(task.data["features"])
+        if len(matrix) != 1:
+            raise Problem(422, "invalid_shape", "A task has the features of one sample.")
+        return Samples(features=matrix, keys=(key,))
+    image = next((one for one in task.data.values() if isinstance(one, str) and one.startswith("data:")), None)
+    if image is None:
+        raise Problem(
+            422,
+            "no_image",
+            "A task needs features, or an image as data:image/...;base64,...; nothing is fetched.",
+        )
+    try:
+        content = base64.b64decode(image.partition(",")[2], validate=True)
+    except (ValueError, binascii.Error) as error:
+        raise Problem(422, "invalid_image", "The image of the task is not base64.") from error
+    return Samples(images=[content], keys=(key,))
+
+
+def _chosen_label(annotation: dict[str, Any]) -> str | None:
+    results = annotation.get("result")
+    for one in results if isinstance(results, list) else ():
+        value = one.get("value") if isinstance(one, dict) else None
+        choices = value.get("choices") if isinstance(value, dict) else None
+        if isinstance(choices, list) and choices and isinstance(choices[0], str):
+            return choices[0]
+    return None

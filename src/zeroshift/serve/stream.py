@@ -1,0 +1,732 @@
+"""One stream: its queue, its method, and how requests become answers that are stored before they leave.
+
+A task takes the waiting requests in the order of their arrival, a group at a time. A thread computes the answers of the
+group; the `Committer` stores them; then the requests are answered. If the store fails, what is in memory may be ahead
+of what is stored: it is thrown away, and the stream is recovered from the store before the next group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import platform
+import tempfile
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import threadpoolctl
+
+from zeroshift import methods
+from zeroshift._version import __version__
+from zeroshift.method import Method
+from zeroshift.serve.errors import Problem
+from zeroshift.serve.monitor import Monitor
+from zeroshift.serve.records import (
+    Answers,
+    Append,
+    Batch,
+    DamagedError,
+    Epoch,
+    OwnedElsewhereError,
+    Snapshot,
+    StoreError,
+    StreamRecord,
+)
+from zeroshift.serve.store import Committer, SqlStore
+from zeroshift.zero_shot import softmax
+
+__all__ = ["Item", "SampleRequest", "Stream", "make_method"]
+
+GROUP_REQUESTS = 32
+"""Most requests that are computed and stored together."""
+
+RETRY_SECONDS = 1.0
+
+log = logging.getLogger("zeroshift.serve")
+
+
+@dataclass
+class Item:
+    """One sample of a request."""
+
+    features: np.ndarray | None
+    """(d,) float32 of unit length; None if it cannot be used."""
+    digest: str
+    """Of its content."""
+    key: str | None = None
+    error: dict[str, Any] | None = None
+    thumbnail: bytes | None = None
+
+
+@dataclass
+class SampleRequest:
+    """Samples that arrived together."""
+
+    items: Sequence[Item] | Awaitable[Sequence[Item]]
+    """Later, if they are images."""
+    count: int
+    """Number of samples, known from the start."""
+    keys: Sequence[str | None]
+    learn: bool = True
+    top: int = 10
+    key: str | None = None
+    """Of the whole request."""
+    done: asyncio.Future[list[dict[str, Any]]] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    arrived: float = field(default_factory=time.monotonic)
+
+    @property
+    def names(self) -> set[str]:
+        """All its keys, with a letter that says what they are keys of."""
+        return {f"s{key}" for key in self.keys if key is not None} | ({f"r{self.key}"} if self.key else set())
+
+    def digest(self, items: Sequence[Item]) -> str:
+        content = json.dumps([self.learn, [(item.digest, item.key) for item in items]])
+        return hashlib.sha256(content.encode()).hexdigest()
+
+
+@dataclass
+class _Command:
+    """Something else that a stream does in turn, such as a rollback; runs in a thread."""
+
+    run: Callable[[], Any]
+    done: asyncio.Future[Any]
+
+
+def make_method(config: Mapping[str, Any], prototypes: np.ndarray, **inputs: Any) -> Method:
+    """A new method for a stream. ValueError or TypeError if the configuration does not fit the method."""
+    info = methods.get(config["method"])
+    parameters = {name: tuple(v) if isinstance(v, list) else v for name, v in config["parameters"].items()}
+    if "logit_scale" in info.cls.declared_parameters and config.get("logit_scale") is not None:
+        parameters.setdefault("logit_scale", config["logit_scale"])
+    return info.cls(prototypes, **parameters, **inputs)
+
+
+def environment() -> dict[str, Any]:
+    """What the bits of answers depend on."""
+    pools = threadpoolctl.threadpool_info()
+    return {
+        "zeroshift": __version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "blas": sorted({f"{pool['internal_api']} {pool.get('version')}" for pool in pools}),
+        "threads": max([1, *(pool["num_threads"] for pool in pools)]),
+    }
+
+
+class Stream:
+    """The stream `record` of a store. Created in the event loop; `start` begins its task."""
+
+    def __init__(
+        self,
+        record: StreamRecord,
+        store: SqlStore,
+        committer: Committer,
+        threads: Executor,
+        *,
+        max_queued: int,
+        on_event: Callable[[Stream, str, dict[str, Any]], None],
+        on_batch: Callable[[Stream, Batch, float], None] = lambda *_: None,
+    ) -> None:
+        self.record = record
+        self._store, self._committer, self._threads = store, committer, threads
+        self._on_event, self._on_batch = on_event, on_batch
+        self.max_queued = max_queued
+        self.monitor = Monitor(len(record.prototypes))
+        self.recovery: dict[str, Any] = {}
+        """How the state was recovered: seconds, replayed samples, answers that differ, damaged snapshots."""
+        self.failure: str | None = None
+        """Why the stream cannot be used, if its data is damaged."""
+        self._method: Method | None = None
+        self._lost = True
+        """Whether memory may differ from the store, so that the state must be recovered."""
+        self._since_snapshot = 0
+        self._queue: deque[SampleRequest | _Command] = deque()
+        self._arrival = asyncio.Event()
+        self._in_flight: set[str] = set()
+        self._closing = False
+        self._task: asyncio.Task[None] | None = None
+        self.queued = 0
+        """Samples that wait or are being computed."""
+        self.indicators: dict[str, float | None] = {"order": None, "reliability": None}
+        """What the method says about the stream: strength of an order, weight of what it has learned."""
+        self.latencies: deque[float] = deque(maxlen=1000)
+        """Seconds from arrival to answer of the last requests."""
+
+    # In the event loop
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        return self.record.config
+
+    @property
+    def classes(self) -> Sequence[str]:
+        return self.record.config["classes"]
+
+    @property
+    def falls_back(self) -> bool:
+        """Whether it answers with zero-shot after an alarm."""
+        return self.record.alarm is not None and self.config["on_drift"] == "fallback"
+
+    @property
+    def alive(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"stream {self.record.number}")
+
+    async def submit(self, request: SampleRequest) -> list[dict[str, Any]]:
+        """The results of a request, when they are stored. Problem if it cannot be accepted."""
+        if self._closing:
+            raise Problem(503, "shutting_down", "The service is shutting down. Fix: retry.", retry_after=RETRY_SECONDS)
+        if taken := request.names & self._in_flight:
+            name = min(taken)[1:]
+            raise Problem(
+                409, "key_in_flight", f"A request with the key {name!r} is being processed. Fix: retry.",
+                retry_after=RETRY_SECONDS, key=name,
+            )  # fmt: skip
+        if self.queued + request.count > self.max_queued:
+            raise Problem(
+                429, "queue_full", f"{self.queued} samples of this stream are waiting, {self.max_queued} may. Fix: "
+                "retry later, or send fewer at a time.", retry_after=RETRY_SECONDS,
+            )  # fmt: skip
+        self.queued += request.count
+        self._in_flight |= request.names
+        self._queue.append(request)
+        self._arrival.set()
+        try:
+            return await asyncio.shield(request.done)
+        except asyncio.CancelledError:
+            # The client left. The request is answered all the same: it may have been learned already.
+            request.done.add_done_callback(lambda done: done.cancelled() or done.exception())
+            raise
+
+    async def command(self, run: Callable[[], Any]) -> Any:
+        """The result of `run`, called in a thread when all requests before it are answered."""
+        if self._closing:
+            raise Problem(503, "shutting_down", "The service is shutting down. Fix: retry.", retry_after=RETRY_SECONDS)
+        command = _Command(run, asyncio.get_running_loop().create_future())
+        self._queue.append(command)
+        self._arrival.set()
+        return await asyncio.shield(command.done)
+
+    async def close(self, *, snapshot: bool = True) -> None:
+        """Answer what waits, then store a snapshot and end."""
+        self._closing = True
+        self._arrival.set()
+        if self._task is not None:
+            await self._task
+        if snapshot and not self._lost and self._since_snapshot and self.failure is None:
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._threads, self._snapshot)
+            except StoreError as error:
+                log.warning("snapshot failed", extra={"stream": self.record.id, "error": str(error)})
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            if not self._queue:
+                if self._closing:
+                    return
+                self._arrival.clear()
+                await self._arrival.wait()
+                continue
+            first = self._queue.popleft()
+            if isinstance(first, _Command):
+                await self._run_command(loop, first)
+                continue
+            group = [first]
+            while len(group) < GROUP_REQUESTS and self._queue and isinstance(self._queue[0], SampleRequest):
+                group.append(self._queue.popleft())  # type: ignore[arg-type]
+            try:
+                await self._answer_group(loop, group)
+            except Exception as error:
+                self._lost = True
+                log.exception("a stream failed", extra={"stream": self.record.id})
+                for request in group:
+                    _fail(request.done, error)
+            finally:
+                for request in group:  # before anyone who waits for an answer continues
+                    self.queued -= request.count
+                    self._in_flight -= request.names
+                    self.latencies.append(time.monotonic() - request.arrived)
+            if self._since_snapshot >= self.config["snapshot_every"] and not self._lost:
+                try:
+                    await loop.run_in_executor(self._threads, self._snapshot)
+                except (StoreError, OSError) as error:
+                    # The log has everything: recovery only takes longer. The next group tries again.
+                    self._lost = self._lost or isinstance(error, StoreError)
+                    log.warning("snapshot failed", extra={"stream": self.record.id, "error": str(error)})
+
+    async def _run_command(self, loop: asyncio.AbstractEventLoop, command: _Command) -> None:
+        try:
+            result = await loop.run_in_executor(self._threads, command.run)
+            if not command.done.done():
+                command.done.set_result(result)
+        except Exception as error:
+            if not isinstance(error, Problem):
+                self._lost = True
+            _fail(command.done, error)
+
+    async def _answer_group(self, loop: asyncio.AbstractEventLoop, group: list[SampleRequest]) -> None:
+        ready: list[tuple[SampleRequest, Sequence[Item]]] = []
+        for request in group:
+            try:
+                items = request.items if isinstance(request.items, Sequence) else await request.items
+                ready.append((request, items))
+            except Exception as error:
+                _fail(request.done, error)
+        try:
+            outcomes, append = await loop.run_in_executor(self._threads, self._compute, ready)
+            if append:
+                started = time.monotonic()
+                await asyncio.wrap_future(self._committer.submit(append))
+                self._committed(append, time.monotonic() - started)
+        except StoreError as error:
+            self._lost = True
+            problem = self._store_problem(error)
+            for request, _ in ready:
+                _fail(request.done, problem)
+            return
+        for (request, _), outcome in zip(ready, outcomes, strict=True):
+            if isinstance(outcome, BaseException):
+                _fail(request.done, outcome)
+            elif not request.done.done():
+                request.done.set_result(outcome)
+
+    def _committed(self, append: Append, seconds: float) -> None:
+        raised = append.alarm is not None and self.record.alarm is None
+        self.record = append.after()
+        for batch in append.batches:
+            self._since_snapshot += batch.count
+            self._on_batch(self, batch, seconds)
+            self._on_event(self, "samples", {"first": batch.first, "last": batch.last, "epoch": batch.epoch})
+        if raised:
+            self._on_event(self, "alarm", dict(append.alarm or {}))
+
+    def _store_problem(self, error: StoreError) -> Problem:
+        log.warning("the store failed", extra={"stream": self.record.id, "error": str(error)})
+        if isinstance(error, DamagedError):
+            self.failure = str(error)
+            return self.damaged()
+        if isinstance(error, OwnedElsewhereError):
+            return Problem(
+                503, "owned_elsewhere", "Another service process owns this stream. Fix: retry, or ask that one.",
+                retry_after=RETRY_SECONDS,
+            )  # fmt: skip
+        return Problem(
+            503, "store_unavailable", "The store cannot be used now, and nothing of this request is certain to be "
+            "stored. Fix: retry with the same keys.", retry_after=RETRY_SECONDS,
+        )  # fmt: skip
+
+    def damaged(self) -> Problem:
+        return Problem(
+            503, "stream_damaged", f"The stored data of this stream is damaged: {self.failure}. Fix: roll back to a "
+            "snapshot, or restore a backup.",
+        )  # fmt: skip
+
+    # In a thread, one call at a time
+
+    def load(self) -> Method:
+        """The method with the state that the store has."""
+        if self._method is None or self._lost:
+            if self._lost:
+                self._method = None
+            started = time.monotonic()
+            record = self._store.claim(self.record.number)
+            self.recovery = {"replayed": 0, "differing": 0, "damaged_snapshots": []}
+            method, monitor, since = self._state_at(record, record.epoch, record.seq)
+            self.recovery["seconds"] = round(time.monotonic() - started, 4)
+            if self.recovery["differing"]:
+                log.error(
+                    "replayed answers differ from the stored ones: the version, BLAS or number of threads changed",
+                    extra={"stream": record.id, "samples": self.recovery["differing"]},
+                )
+            self.record, self.monitor, self._since_snapshot = record, monitor, since
+            self._method, self._lost, self.failure = method, False, None
+            self.indicators = _indicators(method)
+        return self._method
+
+    def _state_at(self, record: StreamRecord, epoch: int, seq: int) -> tuple[Method, Monitor, int]:
+        """Method and monitor after sample `seq` of an epoch, and how many samples were replayed for that."""
+        start = {one.epoch: one for one in self._store.epochs(record)}[epoch]
+        for snapshot in self._store.snapshots(record):
+            if snapshot.epoch == epoch and snapshot.seq <= seq:
+                try:
+                    method, monitor = self._load_snapshot(snapshot)
+                except DamagedError as error:
+                    self.recovery["damaged_snapshots"].append(snapshot.number)
+                    log.error("a snapshot is damaged", extra={"stream": record.id, "error": str(error)})
+                    continue
+                return method, monitor, self._replay(record, method, monitor, epoch, snapshot.seq, seq)
+        if start.parent_epoch is not None and start.parent_seq is not None:
+            method, monitor, _ = self._state_at(record, start.parent_epoch, start.parent_seq)
+        elif epoch == 0:
+            method, monitor = make_method(record.config, record.prototypes), Monitor(len(record.prototypes))
+        else:
+            raise DamagedError(f"no snapshot of epoch {epoch} can be read")
+        return method, monitor, self._replay(record, method, monitor, epoch, start.start, seq)
+
+    def _load_snapshot(self, snapshot: Snapshot) -> tuple[Method, Monitor]:
+        content = self._store.read_snapshot(snapshot)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "state.safetensors"
+            path.write_bytes(content)
+            try:
+                return methods.load(path), Monitor.restore(snapshot.monitor)
+            except (ValueError, TypeError, LookupError) as error:
+                raise DamagedError(f"snapshot {snapshot.number} cannot be read") from error
+
+    def _replay(
+        self, record: StreamRecord, method: Method, monitor: Monitor, epoch: int, after: int, through: int
+    ) -> int:
+        """Learn samples `after + 1` to `through` of the log again; how many there were."""
+        expected = after + 1
+        for batch in self._store.read_batches(record, after):
+            if batch.first > through:
+                break
+            if batch.first != expected or batch.epoch != epoch:
+                raise DamagedError(f"the log has no samples {expected} to {batch.first - 1} of epoch {epoch}")
+            expected = batch.last + 1
+            if batch.learned:
+                probabilities = np.asarray(method.adapt(batch.features))
+                top = np.take_along_axis(probabilities, batch.answers.classes.astype(np.int64), axis=1)
+                self.recovery["differing"] += int((top != batch.answers.scores).any(axis=1).sum())
+            self.recovery["replayed"] += batch.count
+            self._observe(monitor, method, batch)
+        if expected != through + 1:
+            raise DamagedError(f"the log has no samples {expected} to {through}")
+        return through - after
+
+    def _observe(self, monitor: Monitor, method: Method, batch: Batch) -> str | None:
+        return monitor.observe(
+            batch.answers,
+            first=batch.first,
+            time=batch.time,
+            keys=batch.keys,
+            **_indicators(method),
+        )
+
+    def _compute(
+        self, ready: list[tuple[SampleRequest, Sequence[Item]]]
+    ) -> tuple[list[list[dict[str, Any]] | BaseException], Append]:
+        """The outcome of each request, and what must be stored before they are answered."""
+        method = self.load()
+        append = Append(self.record, alarm=self.record.alarm)
+        sample_keys = [item.key for _, items in ready for item in items if item.key is not None]
+        known = self._store.find_keys(self.record, sample_keys) if sample_keys else {}
+        requests = self._store.find_requests(self.record, [request.key for request, _ in ready if request.key])
+        outcomes: list[list[dict[str, Any]] | BaseException] = []
+        for request, items in ready:
+            try:
+                if request.key in requests:
+                    outcomes.append(self._repeated(request, items, *requests[request.key]))
+                else:
+                    outcomes.append(self._answer(method, request, items, known, append))
+            except Problem as problem:
+                outcomes.append(problem)
+            except StoreError:
+                raise
+            except Exception as error:  # the method failed: its state may be incomplete
+                log.exception("the method failed", extra={"stream": self.record.id})
+                self._lost = True
+                outcomes += [error] * (len(ready) - len(outcomes))
+                break
+        if not self._lost:
+            self.indicators = _indicators(method)
+        return outcomes, append
+
+    def _answer(
+        self,
+        method: Method,
+        request: SampleRequest,
+        items: Sequence[Item],
+        known: Mapping[str, tuple[str, int]],
+        append: Append,
+    ) -> list[dict[str, Any]]:
+        for row, item in enumerate(items):
+            stored = None if item.key is None else known.get(item.key)
+            if stored is not None and item.error is None and stored[0] != item.digest:
+                raise Problem(
+                    422, "key_conflict", f"The key {item.key!r} belongs to another sample. Fix: one key per sample.",
+                    row=row, key=item.key,
+                )  # fmt: skip
+        fresh = [row for row, item in enumerate(items) if item.features is not None and item.key not in known]
+        results: list[dict[str, Any]] = [{}] * len(items)
+        layout: list[Any] = [None] * len(items)
+        before = append.seq
+        if fresh:
+            features = np.stack([np.asarray(items[row].features) for row in fresh])
+            learned = request.learn and not self.falls_back
+            answers = self._predict(method, features, learned, request.top)
+            keys = tuple(items[row].key for row in fresh)
+            epoch = self.record.epoch
+            batch = Batch(before + 1, epoch, learned, time.time(), keys, features, answers)
+            for at, row in enumerate(fresh):
+                seq = batch.first + at if request.learn else None
+                layout[row] = seq
+                results[row] = self.result(answers, at, seq, epoch, keys[at])
+            if request.learn:
+                changed = self._observe(self.monitor, method, batch)
+                if changed and append.alarm is None and self.config["on_drift"] != "ignore":
+                    append.alarm = {"signal": changed, "seq": batch.last, "time": batch.time}
+                append.batches.append(batch)
+                append.keys += [
+                    (item.key, item.digest, batch.first + at)
+                    for at, item in enumerate(items[row] for row in fresh)
+                    if item.key is not None
+                ]
+                if self.config["thumbnails"]:
+                    disagree = answers.classes[:, 0] != answers.zero_shot
+                    append.thumbnails += [
+                        (batch.first + at, content)
+                        for at, row in enumerate(fresh)
+                        if disagree[at] and (content := items[row].thumbnail) is not None
+                    ]
+        for row, item in enumerate(items):
+            if item.error is not None:
+                results[row] = layout[row] = {"key": item.key, "error": {**item.error, "row": row}}
+            elif item.key is not None and item.key in known:
+                layout[row] = known[item.key][1]
+                results[row] = self._stored_result(layout[row], item.key)
+        if request.key is not None and request.learn:
+            append.requests.append((request.key, request.digest(items), json.dumps(layout), before))
+        return results
+
+    def _predict(self, method: Method, features: np.ndarray, learn: bool, top: int) -> Answers:
+        prototypes = self.record.prototypes
+        cosines = (features @ prototypes.T).astype(np.float64)
+        zero_shot = np.asarray(softmax(float(self.config["logit_scale"]) * cosines))
+        if learn:
+            probabilities = np.asarray(method.adapt(features))
+        elif self.falls_back:
+            probabilities = zero_shot.astype(np.float32)
+        else:
+            probabilities = np.asarray(method.predict(features))
+        classes = probabilities.shape[1]
+        order = np.argsort(-probabilities, axis=1, kind="stable")[:, : min(top, classes)]
+        nearest = -np.partition(-cosines, min(1, classes - 1), axis=1)[:, :2]
+        distances = np.full((len(features), 2), 2.0)
+        distances[:, : nearest.shape[1]] = np.clip(1 - nearest, 0.0, 2.0).round(6) + 0.0
+        entropy = -(zero_shot * np.log(np.maximum(zero_shot, 1e-30))).sum(axis=1) / np.log(max(2, classes))
+        winners = zero_shot.argmax(axis=1)
+        return Answers(
+            classes=order.astype(np.uint32),
+            scores=np.take_along_axis(probabilities, order, axis=1).astype(np.float32),
+            zero_shot=winners.astype(np.uint32),
+            zero_shot_scores=zero_shot[np.arange(len(winners)), winners].astype(np.float32),
+            entropies=entropy.astype(np.float32),
+            distances=distances,
+            reject=self.monitor.reject_scores(distances),
+        )
+
+    def result(
+        self, answers: Answers, at: int, seq: int | None, epoch: int, key: str | None, *, replayed: bool = False
+    ) -> dict[str, Any]:
+        """The answer to one sample, as clients get it."""
+        names = self.classes
+        pairs = zip(answers.classes[at].tolist(), answers.scores[at].tolist(), strict=True)
+        return {
+            "seq": seq,
+            "epoch": epoch,
+            "key": key,
+            "predictions": [{"label": names[k], "score": score} for k, score in pairs],
+            "zero_shot": {"label": names[int(answers.zero_shot[at])], "score": float(answers.zero_shot_scores[at])},
+            "reject": float(answers.reject[at]),
+            "replayed": replayed,
+        }
+
+    def _stored_result(self, seq: int, key: str | None) -> dict[str, Any]:
+        batch = self._store.find_batch(self.record, seq)
+        if batch is None:
+            raise DamagedError(f"the log has no sample {seq}")
+        at = seq - batch.first
+        return self.result(batch.answers, at, seq, batch.epoch, batch.keys[at], replayed=True)
+
+    def _repeated(
+        self, request: SampleRequest, items: Sequence[Item], digest: str, layout: list[Any]
+    ) -> list[dict[str, Any]]:
+        if request.digest(items) != digest:
+            raise Problem(
+                422, "key_conflict", f"The Idempotency-Key {request.key!r} belongs to another request. "
+                "Fix: one key per request.", key=request.key,
+            )  # fmt: skip
+        return [
+            self._stored_result(one, item.key) if isinstance(one, int) else {**one, "replayed": True}
+            for one, item in zip(layout, items, strict=True)
+        ]
+
+    # Commands: run them with `command`
+
+    def _content(self) -> bytes:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "state.safetensors"
+            self.load().save(path)
+            return path.read_bytes()
+
+    def _snapshot(self) -> None:
+        method = self.load()
+        assert method is not None
+        self.record = self._store.add_snapshot(
+            self.record, self._content(), self.monitor.state(), environment(), alarm=self.record.alarm
+        )
+        self._since_snapshot = 0
+        self._prune()
+        self._on_event_later("snapshot", {"seq": self.record.seq, "epoch": self.record.epoch})
+
+    def _prune(self) -> None:
+        """Delete snapshots and thumbnails beyond what the stream keeps, and the log that is no longer needed."""
+        record, config = self.record, self.config
+        snapshots = self._store.snapshots(record)
+        old = snapshots[config["keep_snapshots"] :]
+        if old:
+            self._store.delete_snapshots(record, old)
+        own = [s.seq for s in snapshots[: config["keep_snapshots"]] if s.epoch == record.epoch]
+        if config["retain"] is not None and len(own) > 1:
+            self._store.compact(record, min(min(own), record.seq - config["retain"]))
+        if config["thumbnails"]:
+            limit, total = config["thumbnails"], 0
+            for place, (seq, size) in enumerate(self._store.thumbnails(record)):
+                total += size
+                if place >= limit["count"] or total > limit["bytes"]:
+                    self._store.delete_thumbnails(record, seq)
+                    break
+
+    def _on_event_later(self, name: str, content: dict[str, Any]) -> None:
+        """Publish an event from a thread."""
+        if self._task is not None:
+            self._task.get_loop().call_soon_threadsafe(self._on_event, self, name, content)
+
+    def take_snapshot(self) -> dict[str, Any]:
+        self.load()
+        self._snapshot()
+        return self._store.snapshots(self.record)[0].public()
+
+    def rollback(self, number: int) -> dict[str, Any]:
+        """Begin a new epoch with the state of a snapshot. Works although the present state is damaged."""
+        record = self._store.claim(self.record.number)
+        chosen = next((one for one in self._store.snapshots(record) if one.number == number), None)
+        if chosen is None:
+            raise Problem(404, "no_such_snapshot", f"The stream has no snapshot {number}. Fix: see its snapshots.")
+        try:
+            method, monitor = self._load_snapshot(chosen)
+        except DamagedError as error:
+            raise Problem(409, "snapshot_damaged", f"{error}. Fix: another snapshot.") from error
+        epoch = Epoch(record.epoch + 1, record.seq, chosen.epoch, chosen.seq, f"rollback to {number}", time.time())
+        return self._begin(record, epoch, method, monitor)
+
+    def _begin(self, record: StreamRecord, epoch: Epoch, method: Method, monitor: Monitor) -> dict[str, Any]:
+        self._lost = True
+        monitor.reset_drift()
+        self._method, self.record, self.monitor, self._since_snapshot = method, record, monitor, 0
+        self._lost, self.failure = False, None
+        try:
+            self.record = self._store.add_snapshot(
+                record, self._content(), monitor.state(), environment(), new_epoch=epoch
+            )
+        except BaseException:
+            self._lost = True
+            raise
+        self._on_event_later("epoch", {"epoch": epoch.epoch, "reason": epoch.reason, "seq": record.seq})
+        return {"epoch": self.record.epoch, "seq": self.record.seq, "reason": epoch.reason}
+
+    def reset_alarm(self) -> dict[str, Any]:
+        """End the fallback; the next samples are the new reference."""
+        self.load()
+        self.monitor.reset_drift()
+        self.record = replace(self.record, alarm=None)
+        try:
+            self.record = self._store.add_snapshot(self.record, self._content(), self.monitor.state(), environment())
+        except BaseException:
+            self._lost = True
+            raise
+        self._since_snapshot = 0
+        self._on_event_later("alarm_reset", {"seq": self.record.seq})
+        return {"alarm": None}
+
+    def relearn(self) -> dict[str, Any]:
+        """Begin a new epoch whose method also has the confirmed labels, and learns the log again."""
+        self.load()
+        record = self.record
+        labels = self._store.labels(record)
+        if "support" not in methods.get(self.config["method"]).cls.declared_parameters:
+            raise Problem(422, "no_support", f"The method {self.config['method']} takes no labelled samples.")
+        if not labels:
+            raise Problem(409, "no_labels", "The stream has no confirmed labels. Fix: POST .../labels first.")
+        support = (np.stack([one[4] for one in labels]), np.array([one[1] for one in labels]))
+        method = make_method(self.config, record.prototypes, support=support)
+        monitor, count = Monitor(len(record.prototypes)), 0
+        for batch in self._store.read_batches(record, 0):
+            if batch.learned:
+                method.adapt(batch.features)
+                count += batch.count
+            self._observe(monitor, method, batch)
+        epoch = Epoch(record.epoch + 1, record.seq, None, None, f"learned again with {len(labels)} labels", time.time())
+        return {**self._begin(record, epoch, method, monitor), "labels": len(labels), "samples": count}
+
+    def replay(self, method_name: str, parameters: Mapping[str, Any], limit: int) -> dict[str, Any]:
+        """What another method would have answered to the log. Nothing of the stream changes.
+
+        Runs next to the stream, not in its turn.
+        """
+        record = self._store.stream(self.record.number)
+        config = {**self.config, "method": method_name, "parameters": parameters}
+        method = make_method(config, record.prototypes)
+        labels = {seq: label for seq, label, *_ in self._store.labels(record)}
+        count = changed = right_before = right_now = 0
+        confidence_before = confidence_now = 0.0
+        examples: list[dict[str, Any]] = []
+        first = self._store.first_sample(record)
+        for batch in self._store.read_batches(record, 0):
+            answers = np.asarray(method.adapt(batch.features))
+            now, before = answers.argmax(axis=1), batch.answers.classes[:, 0].astype(np.int64)
+            count += batch.count
+            changed += int((now != before).sum())
+            confidence_before += float(batch.answers.scores[:, 0].sum())
+            confidence_now += float(answers.max(axis=1).sum())
+            for row in range(batch.count):
+                if (label := labels.get(batch.first + row)) is not None:
+                    right_before += int(before[row] == label)
+                    right_now += int(now[row] == label)
+            for row in np.flatnonzero(now != before)[: max(0, 20 - len(examples))]:
+                examples.append(
+                    {
+                        "seq": batch.first + int(row),
+                        "answered": self.classes[int(before[row])],
+                        "would_answer": self.classes[int(now[row])],
+                    }
+                )
+            if count >= limit:
+                break
+        return {
+            "method": method_name,
+            "parameters": dict(parameters),
+            "first": first,
+            "samples": count,
+            "changed": changed,
+            "agreement": 1 - changed / count if count else None,
+            "mean_confidence": confidence_now / count if count else None,
+            "mean_confidence_answered": confidence_before / count if count else None,
+            "labelled": {"samples": len(labels), "right": right_now, "right_answered": right_before},
+            "examples": examples,
+        }
+
+
+def _indicators(method: Method) -> dict[str, float | None]:
+    return {"order": getattr(method, "stay", None), "reliability": getattr(method, "reliability", None)}
+
+
+def _fail(done: asyncio.Future[Any], error: BaseException) -> None:
+    if not done.done():
+        done.set_exception(error)
+        done.exception()  # whoever waits gets it; nobody may

@@ -1,0 +1,258 @@
+"""Streams over HTTP: the exact shapes, answers equal to the library's, keys, order, snapshots, undo."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import numpy as np
+import pytest
+
+from serve.running import NAMES
+from zeroshift.methods import create
+from zeroshift.serve import ServiceError
+
+
+def post(client, path, body, headers=None, kind="application/json"):
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return client._send("POST", path, content, {"Content-Type": kind, **(headers or {})})[:2]
+
+
+def test_answers_are_those_of_the_library(stream, problem):
+    features, prototypes = problem
+    method = create("anchored_mixture_online", prototypes, logit_scale=20.0)
+    for start in range(0, 128, 32):
+        expected = method.adapt(features[start : start + 32])
+        results = stream.samples(features[start : start + 32])
+        for row, result in enumerate(results):
+            best = result["predictions"]
+            assert result["seq"] == start + row + 1
+            assert [one["label"] for one in best] == [NAMES[k] for k in np.argsort(-expected[row], kind="stable")]
+            assert [one["score"] for one in best] == np.sort(expected[row])[::-1].tolist()
+            zero_shot = prototypes @ features[start + row]
+            assert result["zero_shot"]["label"] == NAMES[int(zero_shot.argmax())]
+            assert 0 <= result["reject"] <= 1
+
+
+def test_shapes_of_a_stream(running, problem):
+    features, prototypes = problem
+    client = running.client()
+    body = {"classes": list(NAMES), "prototypes": prototypes.tolist(), "logit_scale": 20.0, "snapshot_every": 256}
+    path = "/v1/streams/cam-1"
+    send = lambda: client._send("PUT", path, json.dumps(body).encode(), {"Content-Type": "application/json"})  # noqa: E731
+    assert send()[0] == 201
+    assert send()[0] == 200
+    body["logit_scale"] = 30.0
+    assert send()[0] == 409
+    status, answer = post(
+        client, f"{path}/samples", {"features": features[:2].tolist(), "keys": ["f-1", "f-2"], "learn": True}
+    )
+    assert status == 200
+    assert set(answer["results"][0]) == {"seq", "epoch", "key", "predictions", "zero_shot", "reject", "replayed"}
+    described = client.request("GET", path)
+    assert {"id", "classes", "method", "parameters", "n_seen", "epoch", "snapshots", "health"} <= set(described)
+    assert described["n_seen"] == 2
+    logged = client.request("GET", f"{path}/samples?after=1&limit=5")["samples"]
+    assert [row["key"] for row in logged] == ["f-2"]
+    assert len(logged[0]["predictions"]) == 1
+    assert {"seq", "epoch", "key", "predictions", "zero_shot", "time"} <= set(logged[0])
+
+
+def test_a_bad_sample_fails_alone_and_a_bad_shape_names_its_row(stream, problem):
+    features = problem[0][:4].tolist()
+    features[2] = [float("nan")] * 16
+    status, answer = post(stream.client, "/v1/streams/cam-1/samples", {"features": features})
+    assert status == 200
+    assert answer["results"][2]["error"]["code"] == "invalid_feature"
+    assert answer["results"][2]["error"]["row"] == 2
+    assert [one.get("seq") for one in answer["results"]] == [1, 2, None, 3]
+    features[3] = features[3][:5]
+    status, answer = post(stream.client, "/v1/streams/cam-1/samples", {"features": features})
+    assert (status, answer["error"]["row"]) == (422, 3)
+    assert stream.describe()["n_seen"] == 3
+
+
+def test_keys_replay_the_stored_answer(stream, problem):
+    features = problem[0]
+    first = stream.samples(features[:3], keys=["x", "y", "z"])
+    again = stream.samples(features[[1, 3]], keys=["y", "w"])
+    assert again[0] == {**first[1], "replayed": True}
+    assert again[1]["seq"] == 4
+    with pytest.raises(ServiceError) as refused:
+        stream.samples(features[5:7], keys=["new", "x"])
+    assert (refused.value.status, refused.value.content["error"]["row"]) == (422, 1)
+    assert stream.describe()["n_seen"] == 4
+    body = {"features": features[10:12].tolist()}
+    sent = [post(stream.client, "/v1/streams/cam-1/samples", body, {"Idempotency-Key": "req"}) for _ in range(2)]
+    assert [one["seq"] for one in sent[0][1]["results"]] == [5, 6]
+    assert [{**one, "replayed": True} for one in sent[0][1]["results"]] == sent[1][1]["results"]
+    body = {"features": features[11:13].tolist()}
+    assert post(stream.client, "/v1/streams/cam-1/samples", body, {"Idempotency-Key": "req"})[0] == 422
+    body = {"features": features[:2].tolist(), "keys": ["q", "q"]}
+    assert post(stream.client, "/v1/streams/cam-1/samples", body)[0] == 422
+
+
+def test_a_key_in_flight_and_a_full_queue(running, stream, problem):
+    features, gate = problem[0], threading.Event()
+    inner = running.service.streams["cam-1"]
+    compute = inner._compute
+
+    def held(ready):
+        gate.wait(10)
+        return compute(ready)
+
+    inner._compute = held
+    answers = []
+    workers = [
+        threading.Thread(
+            target=lambda k=k: answers.append(
+                running.client().stream("cam-1").samples(features[k : k + 1], keys=[f"k{k}"])
+            )
+        )
+        for k in range(2)
+    ]
+    for one in workers:
+        one.start()
+    while inner.queued < 2:
+        pass
+    with pytest.raises(ServiceError) as refused:
+        stream.samples(features[:1], keys=["k0"])
+    assert (refused.value.status, refused.value.code) == (409, "key_in_flight")
+    inner.max_queued = 4
+    with pytest.raises(ServiceError) as refused:
+        stream.samples(features[:3])
+    assert (refused.value.status, refused.value.code) == (429, "queue_full")
+    gate.set()
+    for one in workers:
+        one.join(10)
+    assert sorted(answer[0]["seq"] for answer in answers) == [1, 2]
+
+
+def test_predicting_changes_nothing(stream, problem):
+    features = problem[0]
+    stream.samples(features[:64])
+    before = stream.samples(features[64:70], learn=False, top=2)
+    assert stream.samples(features[64:70], learn=False, top=2) == before
+    assert before[0]["seq"] is None
+    assert len(before[0]["predictions"]) == 2
+    assert stream.describe()["n_seen"] == 64
+
+
+def test_formats_give_the_same_answers(running, problem):
+    import io
+
+    from safetensors.numpy import save
+
+    features, prototypes = problem
+    npy = io.BytesIO()
+    np.save(npy, features[:8])
+    bodies = {
+        "json": (json.dumps({"features": features[:8].tolist()}).encode(), "application/json"),
+        "npy": (npy.getvalue(), "application/x-npy"),
+        "safetensors": (save({"features": features[:8]}), "application/x-safetensors"),
+    }
+    answers = []
+    for name, (body, kind) in bodies.items():
+        running.client().stream(name).create(NAMES, prototypes)
+        status, answer = post(running.client(), f"/v1/streams/{name}/samples", body, kind=kind)
+        assert status == 200
+        answers.append([one["predictions"] for one in answer["results"]])
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_rollback_is_a_new_epoch_and_the_log_stays(stream, problem):
+    features, prototypes = problem
+    stream.samples(features[:64])
+    chosen = stream.take_snapshot()
+    assert chosen["seq"] == 64
+    stream.samples(features[64:200])
+    assert stream.rollback(chosen["id"])["epoch"] == 1
+    answer = stream.samples(features[64:96])
+    method = create("anchored_mixture_online", prototypes, logit_scale=20.0)
+    method.adapt(features[:64])
+    expected = method.adapt(features[64:96])
+    assert [one["predictions"][0]["score"] for one in answer] == expected.max(axis=1).tolist()
+    assert answer[0]["seq"] == 201
+    assert answer[0]["epoch"] == 1
+    assert len(list(stream.log())) == 232
+    with pytest.raises(ServiceError) as refused:
+        stream.rollback(10**6)
+    assert refused.value.status == 404
+
+
+def test_replay_under_another_method(stream, problem):
+    features, prototypes = problem
+    stream.samples(features[:100])
+    same = stream.replay("anchored_mixture_online")
+    assert (same["samples"], same["changed"]) == (100, 0)
+    other = stream.replay("zero_shot")
+    answered = [one["predictions"][0]["label"] for one in stream.log()]
+    zero_shot = [NAMES[k] for k in (features[:100] @ prototypes.T).argmax(axis=1)]
+    assert other["changed"] == sum(a != z for a, z in zip(answered, zero_shot, strict=True))
+    assert stream.describe()["n_seen"] == 100
+
+
+def test_restart_continues_bit_for_bit(run_service, problem):
+    features, prototypes = problem
+    expected = create("anchored_mixture_online", prototypes, logit_scale=20.0)
+    for part in range(3):
+        running = run_service()
+        stream = running.client().stream("cam-1")
+        stream.create(NAMES, prototypes, logit_scale=20.0, snapshot_every=1000)
+        for start in range(100 * part, 100 * (part + 1), 25):
+            scores = expected.adapt(features[start : start + 25]).max(axis=1).tolist()
+            results = stream.samples(features[start : start + 25])
+            assert [one["predictions"][0]["score"] for one in results] == scores
+        if part == 0:
+            running.service.streams["cam-1"]._since_snapshot = 0  # as if it was killed: no snapshot at the end
+        running.stop()
+    assert running.service.streams["cam-1"].recovery["differing"] == 0
+
+
+def test_labels_and_learning_again(stream, problem):
+    features, _ = problem
+    stream.samples(features[:80])
+    with pytest.raises(ServiceError) as refused:
+        stream.relearn()
+    assert refused.value.code == "no_labels"
+    assert stream.label({1: "a", 2: "b"}) == {"labels": 2}
+    with pytest.raises(ServiceError):
+        stream.label({3: "unknown"})
+    with pytest.raises(ServiceError):
+        stream.label({300: "a"})
+    assert stream.relearn() == {
+        "epoch": 1, "seq": 80, "reason": "learned again with 2 labels", "labels": 2, "samples": 80,
+    }  # fmt: skip
+    assert stream.statistics()["labelled"]["samples"] == 2
+    assert stream.samples(features[80:81])[0]["epoch"] == 1
+
+
+def test_streams_with_slashes_and_path_tricks(running, problem):
+    client = running.client()
+    client.stream("team-a/cam.1").create(NAMES, problem[1])
+    assert client.stream("team-a/cam.1").samples(problem[0][:1])[0]["seq"] == 1
+    assert [one["id"] for one in client.streams()] == ["team-a/cam.1"]
+    for name in ("../x", "a/../b", "a//b", ".hidden", "a/samples", "_canary", "a\\b", "a b", "%2e%2e", "a" * 65):
+        with pytest.raises(ServiceError) as refused:
+            client.stream(name).create(NAMES, problem[1])
+        assert refused.value.status in (404, 405, 422), name
+
+
+def test_every_online_method_runs_in_a_stream(running, problem):
+    from zeroshift.methods import list_methods
+
+    features, prototypes = problem
+    usable = [
+        one.name for one in list_methods("online") if one.needs == ("prototypes",) and not one.cls.model_parameters
+    ]
+    assert len(usable) > 5
+    for name in [*usable[:3], "tda+filter", usable[-1]]:
+        made = running.client().stream(name.replace("+", "-"))
+        made.create(NAMES, prototypes, method=name, logit_scale=20.0, snapshot_every=10)
+        assert len(made.samples(features[:12])) == 12
+    with pytest.raises(ServiceError) as refused:
+        running.client().stream("x").create(NAMES, prototypes, method="adapt_transductive")
+    assert refused.value.code == "unknown_method"
+    with pytest.raises(ServiceError) as refused:
+        running.client().stream("x").create(NAMES, prototypes, parameters={"no_such": 1})
+    assert refused.value.code == "invalid_stream"
