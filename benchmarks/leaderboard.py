@@ -5,8 +5,8 @@ with the order filter.
     python benchmarks/leaderboard.py --bundled    bundled packs only: docs/leaderboard.md and its picture
 
 Runs are recorded in benchmarks/leaderboard-runs: a second call runs only what is missing, such as new methods. One
-process, one thread, two orders of each stream (`--orders N`); about 45 minutes for everything. Nothing is tuned on these
-sets.
+process, one thread, two orders of each stream (`--orders N`); about 45 minutes for everything. Nothing is tuned on
+these sets.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def main() -> None:
                     progress=lambda what, *_, steps=steps: steps.append((what, time.perf_counter())),
                 )  # fmt: skip
                 workers = executor.workers
-            ends = {what: at for what, at in steps}
+            ends = dict(steps)
             times = np.diff([began, *ends.values()])
             rates = [f"{options.rows / seconds:,.0f}" for seconds in times]
             middle = options.rows / times[1] / workers
