@@ -150,7 +150,7 @@ class EncoderPool:
 
         def encode() -> np.ndarray:
             from zeroshift.encode.extraction import encode_classes
-            from zeroshift.cli._prompt_options import DEFAULT_MODE
+            from zeroshift.encode.methods import DEFAULT_MODE
             from zeroshift.encode.prompts import Prompts
 
             prompts = Prompts.named(DEFAULT_MODE)
