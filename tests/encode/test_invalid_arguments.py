@@ -67,7 +67,7 @@ def test_one_image_is_not_several(given):
         ENCODER.encode_images(given)
 
 
-@pytest.mark.parametrize("given", [3, None, b"png"])
+@pytest.mark.parametrize("given", [3, None])
 def test_what_is_no_image(given):
     with pytest.raises(
         TypeError, match=rf"an image must be a path.*got {type(given).__name__}\. Fix: PIL\.Image\.open"

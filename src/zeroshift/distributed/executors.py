@@ -227,7 +227,8 @@ def _call_function(function: Callable[[Any], Any], item: Any) -> Any:
 def open_executor(on: str | Executor = "local") -> Executor:
     """The executor of a text: `local`, `local:N`, `ray` or `ray://host:port`.
 
-    >>> open_executor("local:0").workers
+    >>> with open_executor("local:0") as executor:
+    ...     executor.workers
     1
     """
     if isinstance(on, Executor):

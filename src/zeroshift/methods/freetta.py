@@ -46,7 +46,7 @@ class FreeTTA(Method):
     """
 
     name = "freetta"
-    headline = "Online expectation-maximisation"
+    headline = "Gaussians updated by one EM step per sample"
     protocol = "online"
     scored = "before"
     linear = True
@@ -78,7 +78,7 @@ class FreeTTA(Method):
     )
     _counts: Array = state(
         lambda self: self.zeros(self.n_classes) + 1.0 / self.n_classes,
-        check=lambda self, counts: check_range("counts", counts, 0, self.n_seen + 1),
+        check=lambda self, counts: check_range("counts", counts, 1 / self.n_classes, self.n_seen + 1),
     )
     _covariance: Array = state(
         lambda self: add_to_diagonal(self.zeros(self.dimension, self.dimension), 1.0),
