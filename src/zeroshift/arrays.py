@@ -432,10 +432,9 @@ class Rows:
 
     def take(self, rows: Array) -> Array:
         """The rows with these numbers."""
-        numbers = to_numpy(rows)
-        source = Backend.of(self._features)
-        if source.library != "numpy":
-            numbers = source.xp.asarray(numbers, device=source.device)
+        source, numbers = Backend.of(self._features), rows
+        if Backend.of(rows) != source:
+            numbers = source.index(to_numpy(rows))
         return self._backend.asarray(self._features[numbers], self._dtype)
 
     def blocks(self, size: int, *, reuse: bool = False, within: slice | None = None) -> Iterator[tuple[slice, Array]]:

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams import STREAMS
-from zeroshift import TransductiveADAPT
+from zeroshift import TransductiveADAPT, linalg
 from zeroshift.adapt import transductive, transductive_float32
 from zeroshift.adapt.transductive_float32 import Candidates, NarrowFusion
+from zeroshift.adapt.transductive_gpu import GpuFusion
 from zeroshift.arrays import Backend, to_numpy
 from zeroshift.benchmarks.problems import clip_like
 from zeroshift.precision import FLOAT32_TOLERANCE
@@ -81,6 +82,48 @@ def test_both_geometries(geometry, size):
     problem = clip_like(*size, geometry=geometry)
     narrow, wide = adapted(problem.features, problem.prototypes, problem.logit_scale)
     assert_close_scores(narrow.adapt_scores(problem.features), wide.adapt_scores(problem.features))
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """Treats torch on the CPU as a GPU without tensor cores."""
+    monkeypatch.setattr(Backend, "on_gpu", property(lambda backend: backend.library == "torch"))
+    monkeypatch.setattr(linalg, "_multiplies_halves", lambda device: False)
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_gpu_every_set(as_on_a_gpu, name):
+    """The operations of a GPU, on a CPU; benchmarks/cuda_engines.py and cuda_parity.py use a real one."""
+    stream = STREAMS[name]()
+    features = in_library(stream.features.astype(np.float32), "torch")
+    prototypes = in_library(stream.prototypes.astype(np.float32), "torch")
+    narrow, wide = adapted(features, prototypes, stream.logit_scale, chunk_size=37)
+    np.testing.assert_allclose(to_numpy(narrow.means), to_numpy(wide.means), rtol=0, atol=1e-5)
+    assert_close_scores(narrow.adapt_scores(features), wide.adapt_scores(features))
+    assert_close_scores(narrow.predict_scores(features), wide.predict_scores(features))
+
+
+@pytest.mark.parametrize("cone", [0.0, 0.7, 2.0])
+def test_gpu_negative_cosines(as_on_a_gpu, cone):
+    problem = make_problem(30, 40, 300, seed=8, cone=cone)
+    features, prototypes = (in_library(array.astype(np.float32), "torch") for array in problem[:2])
+    narrow, wide = adapted(features, prototypes, 5.0, update_covariance=False, chunk_size=64)
+    assert_close_scores(narrow.adapt_scores(features), wide.adapt_scores(features), 1e-5)
+
+
+def test_gpu_doubtful_rows_are_scored_in_float64(as_on_a_gpu, monkeypatch):
+    problem = make_problem(10, 24, 300, seed=7, noise=1.5)
+    features, prototypes = (in_library(array.astype(np.float32), "torch") for array in problem[:2])
+    of, exact, scored = NarrowFusion.of, GpuFusion.exact, []
+    monkeypatch.setattr(NarrowFusion, "of", lambda *parts: replace(of(*parts), error=4e-3))
+    monkeypatch.setattr(GpuFusion, "exact", lambda self, x: (scored.append(len(x)), exact(self, x))[1])
+    narrow, wide = (
+        TransductiveADAPT(prototypes, logit_scale=20.0, precision=precision, chunk_size=50)
+        for precision in ("auto", "float64")
+    )
+    assert_same_answers(narrow.adapt(features), wide.adapt(features))
+    assert 0 < sum(scored) < 300
+    assert_close_scores(narrow.adapt_scores(features), wide.adapt_scores(features), 1e-5)
 
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])

@@ -62,7 +62,8 @@ def test_auto_adapts_to_an_iterator_as_it_goes(plain):
     first = next(found)
     assert pipe.method.n_seen == 1
     expected = make_method("anchored_mixture_online", plain, NAMES).adapt(plain.encode_images(IMAGES))
-    np.testing.assert_allclose(table([first, *found]), expected, atol=1e-6)
+    # float32 products of one row and of all rows round differently
+    np.testing.assert_allclose(table([first, *found]), expected, atol=2e-5)
 
 
 def test_a_transductive_method_answers_single_images_from_the_last_list(plain):

@@ -18,10 +18,11 @@ from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.bank_term_bounds import CosineBounds, add_excess
 from zeroshift.adapt.base import ADAPT
 from zeroshift.adapt.engines.direct import CONVERGED
-from zeroshift.adapt.statistics import AdaptSettings, Evidence, Gaussians, bank_term, estimate
+from zeroshift.adapt.statistics import AdaptSettings, Evidence, Gaussians, bank_term, bounded_precision, estimate
 from zeroshift.adapt.transductive_float32 import LARGEST_SCORE_ERROR, Candidates, FirstPass, NarrowFusion
 from zeroshift.arrays import Array, Backend, Rows, check_matrix, namespace, to_numpy
 from zeroshift.interrupts import Watch
+from zeroshift.linalg import positive_inverse
 from zeroshift.parameters import Number, Optional, parameter, state
 from zeroshift.passes import Learning, Pass, RowsWanted, on_device
 from zeroshift.precision import FLOAT32_TOLERANCE, ProductDiagnostics, precision_parameter
@@ -199,7 +200,7 @@ def collect_statistics_float32(
 ) -> SoftSums:
     """`collect_statistics` with float32 products: rows in float32; the bank is the same."""
     backend = Backend.of(first.prototypes)
-    exact_rows = max(1, chunk_rows // 4)  # float64, and more arrays
+    exact_rows = max(1, chunk_rows // (2 if backend.on_gpu else 4))  # float64, and more arrays
 
     def select(numbers: Array, threads: Threads) -> tuple[Array, Array, Array, Array, Array]:
         """The most confident of these rows, in float64: class, rank, row, confidence and probability."""
@@ -483,7 +484,7 @@ class TransductiveADAPT(ADAPT):
             bank_sum, bank_weight = evidence.sums()
             weighted_sum, weight = weighted_sum + bank_sum, weight + bank_weight
         prototypes = self._wide_prototypes
-        gaussians = estimate(evidence, (weighted_sum, weight), prototypes, self._settings)
+        gaussians = estimate(evidence, (weighted_sum, weight), prototypes, self._settings, _precision)
         fusion = Fusion.of(self.logit_scale * prototypes, gaussians, evidence, self._settings)
         return LearnedSet(evidence, soft_sums, gaussians, fusion)
 
@@ -595,23 +596,36 @@ class TransductiveADAPT(ADAPT):
 
     def _scores_float32(
         self, rows: Rows, learned: LearnedSet, log_normalisers: Array | None, complete: bool, part: slice
-    ) -> Iterator[tuple[slice, Array]]:
+    ) -> Iterator[tuple[Any, Array]]:
         backend = Backend.of(self.prototypes)
         xp, narrow, first = backend.xp, learned.fusion.narrow, self._narrow_prototypes
         chunk_rows = self._chunk_rows(rows, learned.evidence)
+
+        def shared(chunk: Any, x: Array, spare: Array) -> Array:
+            """(n,) what is missing from the scores of these rows, the same for all classes."""
+            if log_normalisers is None:
+                return narrow.means(x) - log_normaliser(first.logits(x, spare[: x.shape[0]])) - x @ first.centre
+            return narrow.means(x) - xp.astype(log_normalisers[chunk], xp.float32)
+
+        if narrow.gpu is not None:
+            for chunk, x, scores in narrow.gpu.scores_of_rows(rows, part, chunk_rows, narrow.are_doubtful):
+                if complete:
+                    scores += shared(chunk, x, scores)[:, None]
+                elif scores.dtype == xp.float64:
+                    scores -= xp.max(scores, axis=1)[
+                        :, None
+                    ]  # of a large score, float32 has few digits after the point
+                yield chunk, xp.astype(scores, xp.float32, copy=False)
+            return
         shape = (min(chunk_rows, part.stop - part.start), self.n_classes)
         buffer, *spare = (backend.zeros(shape, xp.float32) for _ in range(3))
         for chunk, x in rows.blocks(chunk_rows, reuse=True, within=part):
             scores = narrow.scores(x, buffer[: x.shape[0]], (spare[0], spare[1]), complete=complete)
-            doubtful = narrow.doubtful_rows(scores, spare[0])
+            doubtful = narrow.are_doubtful(scores, spare[0])
             if doubtful is not None:
-                self._score_again(doubtful, x, scores, learned.fusion, complete)
+                self._score_again(xp.nonzero(doubtful)[0], x, scores, learned.fusion, complete)
             if complete:
-                if log_normalisers is None:
-                    known = log_normaliser(first.logits(x, spare[0][: x.shape[0]])) + x @ first.centre
-                else:
-                    known = xp.astype(log_normalisers[chunk], xp.float32)
-                scores += (narrow.means(x) - known)[:, None]
+                scores += shared(chunk, x, spare[0])[:, None]
             yield chunk, scores
 
     def _score_again(self, doubtful: Array, x: Array, scores: Array, fusion: Fusion, complete: bool) -> None:
@@ -680,12 +694,19 @@ class TransductiveADAPT(ADAPT):
         return self._learned.fusion.scores(features, log_normaliser(logits), logits)
 
     def _probabilities(self, scores: Array) -> Array:
+        backend = Backend.of(scores)
+        if backend.on_gpu:
+            return softmax(scores)  # one operation instead of five; the budget has room for it there
         # In place: the scores belong to this call, and another array would count towards the memory budget.
-        xp = Backend.of(scores).xp
+        xp = backend.xp
         scores -= xp.max(scores, axis=1)[:, None]
         xp.exp(scores, out=scores)
         scores /= xp.sum(scores, axis=1)[:, None]
         return scores
+
+
+def _precision(_: int, scatter: Array, count: float) -> tuple[Array, bool]:
+    return bounded_precision(scatter, count, positive_inverse)
 
 
 @dataclass

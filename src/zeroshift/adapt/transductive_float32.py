@@ -21,11 +21,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from zeroshift.adapt import transductive_gpu
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.bank_term_bounds import IGNORED, bank_cone, coordinates, subspace
+from zeroshift.adapt.transductive_gpu import GpuFusion
 from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
 from zeroshift.linalg import Float32Factor
 from zeroshift.precision import FLOAT32_TOLERANCE
+from zeroshift.zero_shot import softmax
 
 __all__ = ["LARGEST_SCORE_ERROR", "Candidates", "FirstPass", "NarrowFusion", "unit_roundoff"]
 
@@ -96,7 +99,7 @@ class Candidates:
         last = order[ranks == self._capacity - 1]
         limits = xp.full((self._classes,), -xp.inf, dtype=lower.dtype, device=self._backend.device)
         limits[classes[last]] = lower[last]
-        keep = upper >= limits[classes]
+        keep = xp.nonzero(upper >= limits[classes])[0]  # once: a GPU waits for it
         self._parts = [(classes[keep], lower[keep], upper[keep], rows[keep])]
         self._pending = 0
         return xp.sort(self._parts[0][3])
@@ -154,6 +157,10 @@ class FirstPass:
     def is_accurate(self) -> bool:
         return self.logit_error <= LARGEST_LOGIT_ERROR
 
+    def confidence_error(self, confidences: Array) -> Array:
+        """Bounds on the errors of confidences."""
+        return UNDERFLOW - self.relative_error * confidences
+
     def collect(
         self, rows: Rows, within: slice, chunk_rows: int, candidates: Candidates, log_normalisers: Array | None
     ) -> tuple[Array, Array]:
@@ -161,6 +168,10 @@ class FirstPass:
 
         If `log_normalisers` (N,) is given, it receives log sum_k exp(s t_k.x) of every row.
         """
+        if self.factor is not None:
+            return transductive_gpu.collect(
+                self, self.factor, rows, within, chunk_rows, candidates, log_normalisers
+            )  # fmt: skip
         backend = Backend.of(self.prototypes)
         xp = backend.xp
         classes, d = self.prototypes.shape
@@ -194,7 +205,7 @@ class FirstPass:
             if log_normalisers is not None:
                 log_normalisers[block] = top + log_total + x @ self.centre
             confidences = xp.astype(xp.vecdot(y, logits) * share - log_total, xp.float64)
-            error = xp.where(second < -2 * self.logit_error, UNDERFLOW - self.relative_error * confidences, xp.inf)
+            error = xp.where(second < -2 * self.logit_error, self.confidence_error(confidences), xp.inf)
             candidates.offer(pseudo, confidences - error, confidences + error, every + block.start)
         return weighted_sum, weight
 
@@ -234,8 +245,8 @@ class NarrowFusion:
     """The directions minus their mean, (d, K) float32."""
     offsets: Array
     """The offsets minus their mean, (K,) float32."""
-    factor: Float32Factor | None
-    """The directions minus their mean on a GPU."""
+    gpu: GpuFusion | None
+    """The same for a GPU."""
     error: float
     """Bound on the error of a score relative to the others of its row. It assumes that the roundings of one product do
     not all go in one direction: half the root of d of them add up. CLIP's features come close to that."""
@@ -247,11 +258,12 @@ class NarrowFusion:
         backend = Backend.of(directions)
         xp = backend.xp
         mean = xp.mean(directions, axis=0)
-        centred = directions - mean
-        longest = float(xp.max(xp.linalg.vector_norm(centred, axis=1)))
-        mean_offset = float(xp.mean(offsets))
-        offsets = offsets - mean_offset
-        largest = float(xp.max(xp.abs(offsets)))
+        centred, offsets_mean = directions - mean, xp.mean(offsets)
+        offsets = offsets - offsets_mean
+        lengths = xp.linalg.vector_norm(centred, axis=1)
+        # One transfer from a GPU.
+        numbers = to_numpy(xp.stack([offsets_mean, xp.max(lengths), xp.max(xp.abs(offsets))]))
+        mean_offset, longest, largest = numbers.tolist()
         roundings = 0.5 * math.sqrt(directions.shape[1]) + (16 if backend.on_gpu else 2)  # halves: `Float32Factor`
         error = unit_roundoff(backend) * (roundings * LENGTH * longest + 2 * largest)
         return cls(
@@ -259,7 +271,7 @@ class NarrowFusion:
             mean_offset,
             backend.copy(backend.asarray(centred.T, xp.float32)),
             backend.asarray(offsets, xp.float32),
-            Float32Factor(centred) if backend.on_gpu else None,
+            GpuFusion.of(centred, offsets, bank) if backend.on_gpu else None,
             error,
             bank,
         )
@@ -268,8 +280,8 @@ class NarrowFusion:
         """The number per row that `scores` leaves out: the mean score without excess, (n,) float32."""
         return x @ self.mean_direction + self.mean_offset
 
-    def doubtful_rows(self, scores: Array, spare: Array) -> Array | None:
-        """Rows of which a probability may be wrong by more than `FLOAT32_TOLERANCE`; None if there cannot be any.
+    def are_doubtful(self, scores: Array, spare: Array | None = None) -> Array | None:
+        """(n,) rows of which a probability may be wrong by more than `FLOAT32_TOLERANCE`; None if there cannot be any.
 
         Errors e of the scores change a probability by at most 2 e p (1 - p), and p (1 - p) is largest for the class
         with the highest probability, unless that is below a half.
@@ -277,10 +289,13 @@ class NarrowFusion:
         if self.error <= 2 * FLOAT32_TOLERANCE:
             return None
         xp = namespace(scores)
-        y = spare[: scores.shape[0]]
-        xp.subtract(scores, xp.max(scores, axis=1)[:, None], out=y)
-        p = 1.0 / xp.sum(xp.exp(y, out=y), axis=1)
-        return xp.nonzero((p < 0.5) | (2 * self.error * p * (1 - p) > FLOAT32_TOLERANCE))[0]
+        if spare is None:
+            p = xp.max(softmax(scores), axis=1)
+        else:
+            y = spare[: scores.shape[0]]
+            xp.subtract(scores, xp.max(scores, axis=1)[:, None], out=y)
+            p = 1.0 / xp.sum(xp.exp(y, out=y), axis=1)
+        return (p < 0.5) | (2 * self.error * p * (1 - p) > FLOAT32_TOLERANCE)
 
     def scores(self, x: Array, out: Array, spare: tuple[Array, Array], *, complete: bool) -> Array:
         """Scores (n, K) of the rows `x` (float32), less `means`; on a CPU written to `out`.
@@ -288,11 +303,10 @@ class NarrowFusion:
         Without `complete` the scores of classes with a negligible probability may be too low. `spare`: two more arrays
         of the shape of `out`, overwritten.
         """
-        if self.factor is not None:
-            scores = self.factor.product(self.factor.rows(x), self.offsets)
-        else:
-            scores = namespace(x).matmul(x, self.directions, out=out)
-            scores += self.offsets
+        if self.gpu is not None:
+            return self.gpu.scores(x)
+        scores = namespace(x).matmul(x, self.directions, out=out)
+        scores += self.offsets
         if self.bank is not None:
             self.bank_bounds.add_excess(scores, x, spare, complete=complete)
         return scores
@@ -379,17 +393,15 @@ class NarrowBounds:
 
     def add_excess(self, scores: Array, x: Array, spare: tuple[Array, Array], *, complete: bool) -> None:
         """Add sum_j max(0, -x.x_j) p_j where a cosine may be negative and, unless `complete`, where it matters."""
-        backend = Backend.of(x)
-        xp = backend.xp
+        xp = namespace(x)
         n, classes = scores.shape
         squares, along = xp.vecdot(x, x), x @ self.centre
         part: Any = slice(0, n)
-        if not backend.on_gpu:  # there a thin product costs less than waiting for the number of rows
-            rows = xp.nonzero(along < xp.sqrt(squares) * self.limit + self.slack)[0]
-            if rows.shape[0] == 0:
-                return
-            if rows.shape[0] < PARTIAL_SHARE * n:
-                part = rows
+        rows = xp.nonzero(along < xp.sqrt(squares) * self.limit + self.slack)[0]
+        if rows.shape[0] == 0:
+            return
+        if rows.shape[0] < PARTIAL_SHARE * n:
+            part = rows
         x, squares, along = x[part], squares[part], along[part]
         low, other = spare[0][: x.shape[0]], spare[1][: x.shape[0]]
         self._lower_bounds(x, squares, low, other)
@@ -412,7 +424,7 @@ class NarrowBounds:
         pairs = int(i.shape[0])
         if pairs > PAIR_SHARE * x.shape[0] * classes:
             self._add_for_all(scores, part, x, other)
-        elif pairs >= PAIRS_PER_CLASS * classes and not backend.on_gpu:
+        elif pairs >= PAIRS_PER_CLASS * classes:
             self._add_by_class(scores, x, i, _places(part, i), k)
         elif pairs > 0:
             self._add_by_pair(scores, x, i, _places(part, i), k)
