@@ -29,6 +29,7 @@ __all__ = [
     "ridge_precision",
     "subtract_product",
     "thin_product",
+    "transposed_product",
 ]
 
 ZERO_TRACE = 1e-24
@@ -412,6 +413,30 @@ class Float32Factor:
         if not self._is_split:
             return rows @ self._matrix.T
         return sys.modules["torch"].mm(rows, self._matrix.T, out_dtype=sys.modules["torch"].float32)
+
+
+def transposed_product(left: Array, right: Array, out: Array | None = None) -> Array:
+    """left^T right of float32 or float64 matrices (n, a) and (n, b); float32 numbers must not be much larger than 1.
+
+    On a CPU it is written to `out` if that is given. On a GPU with tensor cores, float32 products are products of
+    halves, as in `Float32Factor`.
+
+    >>> import numpy as np
+    >>> transposed_product(np.array([[1.0, 0.0]]), np.array([[0.6, 0.8]]))
+    array([[0.6, 0.8],
+           [0. , 0. ]])
+    """
+    backend = Backend.of(left)
+    if not backend.on_gpu:
+        return backend.xp.matmul(left.T, right, out=out)
+    if left.dtype == backend.xp.float64 or not _multiplies_halves(str(backend.device)):
+        return left.T @ right
+    torch = sys.modules["torch"]
+    (left_high, left_low), (right_high, right_low) = _halves(left, ROW_SCALE), _halves(right, ROW_SCALE)
+    product = torch.mm(left_high.T, right_high, out_dtype=torch.float32)
+    product = torch.addmm(product, left_low.T, right_high, out_dtype=torch.float32)
+    product = torch.addmm(product, left_high.T, right_low, out_dtype=torch.float32)
+    return product.mul_(ROW_SCALE**-2)
 
 
 def _halves(matrix: Array, scale: float) -> tuple[Array, Array]:

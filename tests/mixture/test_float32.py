@@ -7,7 +7,8 @@ import pytest
 
 from mixture.sets import OWN_STREAMS, QUICK_STREAMS, few_classes, make_support, pack_stream
 from streams import Stream
-from zeroshift import OnlineAnchoredMixture, TransductiveAnchoredMixture, methods, normalize
+from zeroshift import OnlineAnchoredMixture, TransductiveAnchoredMixture, linalg, methods, normalize
+from zeroshift.arrays import Backend
 from zeroshift.benchmarks.problems import clip_like
 from zeroshift.data import packs
 from zeroshift.evaluate.streams import class_sorted
@@ -135,6 +136,24 @@ def test_torch(cls):
     answer = method.adapt(torch.tensor(stream.features)).numpy()
     assert method.diagnostics.products == "float32"
     assert_kept_promise(answer, both(cls, stream)[1][1])
+
+
+@pytest.mark.parametrize("stream_of", [few_classes, lambda: pack_rows("cifar10")], ids=["few classes", "pack"])
+@pytest.mark.parametrize("cls", METHODS, ids=lambda cls: cls.protocol)
+def test_operations_of_a_gpu(cls, stream_of, monkeypatch):
+    """Torch on the CPU is treated as a GPU without tensor cores; benchmarks/cuda_mixture.py uses a real one."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    stream = narrow(stream_of())
+    expected = both(cls, stream)[1][1]
+    monkeypatch.setattr(Backend, "on_gpu", property(lambda backend: backend.library == "torch"))
+    monkeypatch.setattr(linalg, "_multiplies_halves", lambda device: False)
+    method = cls(torch.tensor(stream.prototypes), logit_scale=stream.logit_scale)
+    answer = method.adapt(torch.tensor(stream.features)).numpy()
+    assert method.diagnostics.products == "float32"
+    assert method.diagnostics.float64_fallbacks == 0
+    assert_kept_promise(answer, expected)
+    again = method.predict(torch.tensor(stream.features)).numpy()
+    assert_kept_promise(again, both(cls, stream)[1][0].predict(stream.features))
 
 
 @pytest.mark.parametrize("cls", METHODS, ids=lambda cls: cls.protocol)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, to_numpy
+from zeroshift.linalg import transposed_product
 from zeroshift.mixture.temperature import N_TEMPERATURES
 from zeroshift.state_checks import check_range
 
@@ -275,9 +276,15 @@ class SetSums:
 
     def _add_product(self, name: str, left: Array, right: Array) -> None:
         """Add left^T right."""
-        out = self._products.get(name)
-        self._products[name] = product = Backend.of(left).xp.matmul(left.T, right, out=out)
+        self._products[name] = product = transposed_product(left, right, self._products.get(name))
         self._add(name, product)
+
+    def add_weighted(self, relative: Array, soft_labels: Array) -> None:
+        """`add_labels` for features (n, d) relative to the origin, without further columns."""
+        self._rows += relative.shape[0]
+        xp = Backend.of(relative).xp
+        counts = xp.sum(soft_labels, axis=0)
+        self._add("labels", xp.concat([transposed_product(soft_labels, relative), counts[:, None]], axis=1))
 
     def _add(self, name: str, numbers: Array) -> None:
         if name in self._sums:

@@ -52,19 +52,19 @@ def confidence_curve(log_posteriors: Array) -> Array:
         exponents = backend.asarray(TEMPERATURES, shifted.dtype)
         powers = shifted[:, None, :] * exponents[:, None]
         return 1.0 / xp.exp(powers, out=powers).sum(-1)
-    curve = backend.zeros((n, N_TEMPERATURES), shifted.dtype)
+    curve: list[Array] = [None] * N_TEMPERATURES
     # From the smallest exponent, squaring doubles it: much faster than another exponential. The sum of squares needs no
     # squaring, so the last one is saved.
     powers = xp.empty_like(shifted)
     for index in (N_TEMPERATURES - 1, N_TEMPERATURES - 2):
         xp.multiply(shifted, float(TEMPERATURES[index]), out=powers)
         xp.exp(powers, out=powers)
-        curve[:, index] = row_sums(powers)
+        curve[index] = row_sums(powers)
         for doubled in range(index - 2, -1, -2):
-            curve[:, doubled] = xp.linalg.vecdot(powers, powers)
+            curve[doubled] = xp.linalg.vecdot(powers, powers)
             if doubled > 1:
                 powers *= powers
-    return 1.0 / curve
+    return 1.0 / xp.stack(curve, axis=1)
 
 
 def temperature_for(confidences: np.ndarray) -> float:

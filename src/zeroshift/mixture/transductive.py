@@ -124,7 +124,8 @@ class TransductiveAnchoredMixture(AnchoredMixture):
         yield slice(0, len(rows)), partial(self._predict_part, rows)
 
     def _predict_part(self, rows: Rows, part: slice) -> Iterator[tuple[slice, Array]]:
-        for block, x in rows.blocks(self._predict_rows, within=part):
+        first = self._for_products(rows[part.start : part.start + 1], self._scorer, self._scorer.temperature)
+        for block, x in rows.blocks(self._chunk_rows(first.dtype.itemsize, ARRAYS_TO_PREDICT), within=part):
             yield block, self._predict_scores(x)
 
     def _learn(self, rows: Rows) -> tuple[Sums, Scorer, int]:
@@ -304,6 +305,10 @@ class TransductiveAnchoredMixture(AnchoredMixture):
             relative = None if second is None else second - second_origin
             if linear:
                 head = scorer.head(x.dtype)
+                if head.in_halves is not None:
+                    differences = x - head.gaussians.origin
+                    sums.add_weighted(differences, posteriors_of(head.scores_of_relative(differences)))
+                    continue
                 backend.xp.matmul(head.columns(x, chunk), head.matrix.T, out=out)
                 sums.add_labels(chunk, posteriors_of(out), relative)
                 continue
