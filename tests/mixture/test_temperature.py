@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from mixture.sets import first_rows
 from zeroshift import OnlineAnchoredMixture, TransductiveAnchoredMixture
+from zeroshift.arrays import Backend
+from zeroshift.mixture import temperature
 from zeroshift.mixture.temperature import N_TEMPERATURES, TEMPERATURES, confidence_curve, temperature_for
 
 MANY_SAMPLES = 1e9
@@ -43,6 +45,17 @@ def test_confidence_falls_with_the_exponent(scores):
     np.testing.assert_allclose(
         curve, [1 / np.exp((np.array(scores) - max(scores)) * power).sum() for power in TEMPERATURES], rtol=1e-12
     )
+
+
+def test_confidence_curve_of_a_gpu(monkeypatch):
+    """The operations of a GPU, on torch's CPU."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    rng = np.random.default_rng(0)
+    logs = np.log(rng.dirichlet(np.full(40, 0.05), 30) + 1e-300)
+    expected = confidence_curve(logs)
+    monkeypatch.setattr(Backend, "on_gpu", property(lambda backend: backend.library == "torch"))
+    monkeypatch.setattr(temperature, "SMALL_SIZE_ON_GPU", 0)
+    np.testing.assert_allclose(confidence_curve(torch.tensor(logs)).numpy(), expected, rtol=1e-12)
 
 
 def test_temperature_is_one_without_samples():

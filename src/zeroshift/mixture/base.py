@@ -17,7 +17,7 @@ from zeroshift.mixture.statistics import (
     Mixture,
     MixtureConstants,
     estimate,
-    normalize_scores,
+    log_posteriors_of,
     posteriors_of,
 )
 from zeroshift.mixture.sums import Sums
@@ -232,7 +232,7 @@ class AnchoredMixture(ViewMethod):
                 self._until_check = CHECK_EVERY
                 if not self._float32_passes(both, scorer):
                     both = self._for_products(both, scorer, scorer.temperature)
-        logs = normalize_scores(scorer.scores(*self._parts(both))).logs
+        logs = log_posteriors_of(scorer.scores(*self._parts(both)))
         logs *= scorer.temperature
         return logs
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
 from zeroshift.arrays import UNIT_NORM_TOLERANCE, Array, Backend
 from zeroshift.frozen import Expression
-from zeroshift.linalg import Float32Factor
 from zeroshift.mixture.statistics import Distances, Gaussians, Mixture, in_precision
 from zeroshift.mixture.temperature import row_sums
 
@@ -22,9 +20,6 @@ MAX_LENGTH = 1.0 + UNIT_NORM_TOLERANCE
 FAR = 3.0
 """No feature is farther from the origin than this multiple of the root mean square distance, for the estimate of
 rounding errors."""
-
-HALVES = 3.0
-"""How much larger the rounding errors of products of halves are (`Float32Factor`), by which a GPU computes."""
 
 PARTIAL_SUMS = 16
 """Partial sums that a product of two vectors is computed in, at least; every library has more."""
@@ -38,10 +33,9 @@ def float32_error(vectors: Array, length: float) -> float:
     partial sum. A probability changes by half of the largest error of a score. This is an estimate, not a proven bound
     (which would be about a hundred times as large); `AnchoredMixture` compares some rows with float64.
     """
-    backend, d = Backend.of(vectors), vectors.shape[1]
-    largest = float(backend.xp.max(backend.xp.linalg.vecdot(vectors, vectors))) ** 0.5
-    rounding = 2.0**-24 * (HALVES if backend.on_gpu else 1.0)
-    return 0.5 * rounding * max(1.0, d / PARTIAL_SUMS) ** 0.5 * largest * length
+    xp, d = Backend.of(vectors).xp, vectors.shape[1]
+    largest = float(xp.max(xp.linalg.vecdot(vectors, vectors))) ** 0.5
+    return 0.5 * 2.0**-24 * max(1.0, d / PARTIAL_SUMS) ** 0.5 * largest * length
 
 
 def column_count(dimension: int) -> int:
@@ -65,8 +59,6 @@ class MixtureHead:
     """(K, columns)"""
     typical: bool
     """Whether the typical distance counts."""
-
-    not_state: ClassVar[frozenset[str]] = frozenset({"in_halves"})
 
     @classmethod
     def of(cls, mixture: Mixture, prototypes: Array, logit_scale: float) -> MixtureHead:
@@ -104,30 +96,8 @@ class MixtureHead:
             out[:, d + 2] = self.gaussians.typical_distances(relative, squared_lengths)
         return out
 
-    @cached_property
-    def in_halves(self) -> Float32Factor | None:
-        """The part of the matrix that belongs to the features as a factor of float32 products on a GPU; None elsewhere,
-        and in float64. (The other columns hold numbers too large for it.)"""
-        d = self.gaussians.origin.shape[0]
-        return None if self.gaussians.in_halves is None else Float32Factor(self.matrix[:, :d])
-
-    def scores_of_relative(self, relative: Array) -> Array:
-        """(n, K) scores, up to a constant per row, of float32 features relative to the origin on a GPU."""
-        assert self.in_halves is not None
-        assert self.gaussians.in_halves is not None
-        xp, d = Backend.of(relative).xp, relative.shape[1]
-        rows = self.in_halves.rows(relative)
-        scores = self.in_halves.product(rows, self.matrix[:, d])
-        squared_lengths = xp.linalg.vecdot(self.gaussians.in_halves[1].product(rows), relative)
-        scores.addr_(squared_lengths - d, self.matrix[:, d + 1])
-        if self.typical:
-            scores.addr_(self.gaussians.typical_distances(relative, squared_lengths), self.matrix[:, d + 2])
-        return scores
-
     def scores(self, features: Array) -> Array:
         """(n, K) scores of the mixture, up to a constant per row."""
-        if self.in_halves is not None:
-            return self.scores_of_relative(features - self.gaussians.origin)
         out = new_columns(Backend.of(features), features.shape[0], features.shape[1], features.dtype)
         return self.columns(features, out) @ self.matrix.T
 
@@ -175,15 +145,11 @@ class TextLogits:
         # What all classes share cancels. Without it, the products are smaller and lose less to rounding.
         vectors = logit_scale * (prototypes - xp.mean(prototypes, axis=0))
         self._vectors = {dtype: backend.asarray(vectors, dtype).T for dtype in (xp.float32, xp.float64)}
-        self._in_halves = Float32Factor(vectors) if backend.on_gpu else None
         self.float32_error = float32_error(vectors, 1.0)
 
     def of(self, features: Array, out: Array | None = None) -> Array:
         """(n, K)"""
-        number_type = _number_type(features)
-        if self._in_halves is not None and number_type == Backend.of(features).xp.float32:
-            return self._in_halves.product(self._in_halves.rows(features))
-        vectors = self._vectors[number_type]
+        vectors = self._vectors[_number_type(features)]
         return features @ vectors if out is None else Backend.of(features).xp.matmul(features, vectors, out=out)
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, to_numpy
-from zeroshift.linalg import SMALLEST_TRACE, ZERO_TRACE, Float32Factor, invert_positive
+from zeroshift.linalg import SMALLEST_TRACE, ZERO_TRACE, invert_positive
 from zeroshift.mixture.sums import Sums
 from zeroshift.mixture.temperature import N_TEMPERATURES, confidence_curve, row_maxima, row_sums, temperature_for
 from zeroshift.zero_shot import TIE
@@ -24,6 +24,7 @@ __all__ = [
     "estimate",
     "imbalance_and_few_classes",
     "in_precision",
+    "log_posteriors_of",
     "normalize_scores",
     "occurring_share",
     "posteriors_of",
@@ -57,6 +58,15 @@ def normalize_scores(scores: Array) -> LogAndPosterior:
     posteriors /= totals
     scores -= np.log(totals)
     return LogAndPosterior(scores, posteriors)
+
+
+def log_posteriors_of(scores: Array) -> Array:
+    """Log-softmax of scores (n, K), which are overwritten."""
+    if not isinstance(scores, np.ndarray):
+        return scores.log_softmax(-1)
+    scores -= np.maximum.reduce(scores, axis=1, keepdims=True)
+    scores -= np.log(np.add.reduce(np.exp(scores), axis=1, keepdims=True))
+    return scores
 
 
 def posteriors_of(scores: Array) -> Array:
@@ -199,7 +209,7 @@ class Gaussians:
     then have the size of the result, and rounding does little, also in float32.
     """
 
-    not_state: ClassVar[frozenset[str]] = frozenset({"_factor", "in_halves"})
+    not_state: ClassVar[frozenset[str]] = frozenset({"_factor"})
 
     means: Array
     """(K, d)"""
@@ -228,22 +238,9 @@ class Gaussians:
 
         With `backgrounds` (K,), that share of the distance that is typical of a sample's own class is added.
         """
-        if self.in_halves is None:
-            products, lengths = relative @ self.directions.T, self.squared_lengths(relative)
-        else:
-            directions, precision = self.in_halves
-            rows = directions.rows(relative)
-            products = directions.product(rows)
-            lengths = Backend.of(relative).xp.linalg.vecdot(precision.product(rows), relative)
-        return self.distances_from(products, lengths, relative, factors, backgrounds)
-
-    @cached_property
-    def in_halves(self) -> tuple[Float32Factor, Float32Factor] | None:
-        """Directions and precision as factors of float32 products on a GPU; None elsewhere, and in float64."""
-        backend = Backend.of(self.means)
-        if not backend.on_gpu or self.means.dtype != backend.xp.float32:
-            return None
-        return Float32Factor(self.directions), Float32Factor(self.precision)
+        return self.distances_from(
+            relative @ self.directions.T, self.squared_lengths(relative), relative, factors, backgrounds
+        )
 
     def distances_from(
         self, products: Array, squared_lengths: Array, relative: Array, factors: Array, backgrounds: Array | None

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, to_numpy
-from zeroshift.linalg import transposed_product
 from zeroshift.mixture.temperature import N_TEMPERATURES
 from zeroshift.state_checks import check_range
 
@@ -130,10 +129,11 @@ class Sums:
             return added
         return added._replace(second_weighted=self.second_weighted + soft_labels.T @ second)
 
-    def without_labels(self) -> Sums:
-        """The sums that do not depend on the labels of the samples."""
-        zeros = self._zeros(self.second_dimension)
-        return self._replace(**{name: getattr(zeros, name) for name in FROM_LABELS})
+    def with_labels(self, **changes: Array) -> Sums:
+        """The sums that do not depend on the labels of the samples, or as they are changed."""
+        xp = Backend.of(self.counts).xp
+        zeros = {name: xp.zeros_like(getattr(self, name)) for name in FROM_LABELS if name not in changes}
+        return self._replace(**zeros, **changes)
 
     def add_posteriors(self, posteriors: Array, second: Array | None = None) -> Sums:
         """With zero-shot posteriors (n, K) of the stream."""
@@ -276,15 +276,9 @@ class SetSums:
 
     def _add_product(self, name: str, left: Array, right: Array) -> None:
         """Add left^T right."""
-        self._products[name] = product = transposed_product(left, right, self._products.get(name))
+        out = self._products.get(name)
+        self._products[name] = product = Backend.of(left).xp.matmul(left.T, right, out=out)
         self._add(name, product)
-
-    def add_weighted(self, relative: Array, soft_labels: Array) -> None:
-        """`add_labels` for features (n, d) relative to the origin, without further columns."""
-        self._rows += relative.shape[0]
-        xp = Backend.of(relative).xp
-        counts = xp.sum(soft_labels, axis=0)
-        self._add("labels", xp.concat([transposed_product(soft_labels, relative), counts[:, None]], axis=1))
 
     def _add(self, name: str, numbers: Array) -> None:
         if name in self._sums:
@@ -373,7 +367,7 @@ class SetSums:
             changes |= {name: added[name] * factor for name, factor in scale.items()}
             number = xp.ones_like(added["products"]) * rows
             changes["agreement"] = xp.stack([number, added["products"], added["first_squares"]])
-        return earlier.without_labels()._replace(**changes)
+        return earlier.with_labels(**changes)
 
     def _from_features(self) -> dict[str, Array]:
         added, origin, rows, mean = self._sums, self._origin, self._rows, self._typical

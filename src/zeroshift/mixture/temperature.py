@@ -53,6 +53,14 @@ def confidence_curve(log_posteriors: Array) -> Array:
         powers = shifted[:, None, :] * exponents[:, None]
         return 1.0 / xp.exp(powers, out=powers).sum(-1)
     curve: list[Array] = [None] * N_TEMPERATURES
+    if backend.on_gpu:
+        # A sum of m-th powers is a norm of order m, to the power m: one operation for each exponent.
+        orders = 2.0 ** ((N_TEMPERATURES - 1 - np.arange(N_TEMPERATURES)) // 2)
+        for last in (N_TEMPERATURES - 1, N_TEMPERATURES - 2):
+            powers = xp.exp(shifted * float(TEMPERATURES[last]))
+            for index in range(last, -1, -2):
+                curve[index] = xp.linalg.vector_norm(powers, ord=float(orders[index]), axis=1)
+        return 1.0 / xp.stack(curve, axis=1) ** backend.asarray(orders, shifted.dtype)
     # From the smallest exponent, squaring doubles it: much faster than another exponential. The sum of squares needs no
     # squaring, so the last one is saved.
     powers = xp.empty_like(shifted)

@@ -13,7 +13,7 @@ from zeroshift.arrays import Array, Backend, Rows, check_matrix, to_numpy
 from zeroshift.interrupts import Watch
 from zeroshift.mixture.base import CHECKED_ROWS, AnchoredMixture
 from zeroshift.mixture.scoring import Scorer, new_columns
-from zeroshift.mixture.statistics import Gaussians, Mixture, normalize_scores, posteriors_of
+from zeroshift.mixture.statistics import Gaussians, Mixture, log_posteriors_of, normalize_scores, posteriors_of
 from zeroshift.mixture.sums import SetSums, Sums
 from zeroshift.parameters import Number, Optional, parameter, state
 from zeroshift.passes import Learning, Pass, on_device
@@ -38,9 +38,9 @@ FIRST_ROWS = 256
 CACHED_NUMBERS = 2_000_000
 """Numbers in the features and scores of one chunk on a CPU, chosen so that they stay in its caches."""
 
-ARRAYS_TO_COUNT, ARRAYS_TO_PREDICT, ARRAYS_FOR_ALL = 3, 5, 10
-"""Arrays of K numbers in memory per row: in a round that only counts, for answers, and in one that computes posteriors,
-distances and confidences. Measured: up to one less."""
+ARRAYS_TO_COUNT, ARRAYS_FOR_ZERO_SHOT, ARRAYS_TO_PREDICT, ARRAYS_FOR_ALL = 3, 5, 5, 10
+"""Arrays of K numbers in memory per row: in a round that only counts, in one that counts zero-shot posteriors, for
+answers, and in one that computes posteriors, distances and confidences. Measured: up to one less."""
 
 
 class TransductiveAnchoredMixture(AnchoredMixture):
@@ -294,7 +294,8 @@ class TransductiveAnchoredMixture(AnchoredMixture):
         backend, d, mixture = Backend.of(self.prototypes), self.dimension, scorer.mixture
         linear = mixture is not None and mixture.second is None and counted and not last_round
         dtype = self._for_products(rows[part.start : part.start + 1], scorer, LABEL_SHARE).dtype
-        size = self._chunk_rows(dtype.itemsize, ARRAYS_TO_COUNT if linear else ARRAYS_FOR_ALL)
+        arrays = ARRAYS_TO_COUNT if linear else ARRAYS_FOR_ZERO_SHOT if mixture is None else ARRAYS_FOR_ALL
+        size = self._chunk_rows(dtype.itemsize, arrays)
         size = min(part.stop - part.start, size)
         columns, scores = new_columns(backend, size, d, dtype), backend.zeros((size, self.n_classes), dtype)
         origin, second_origin = (None if one is None else backend.asarray(one, dtype) for one in sums.origins)
@@ -305,20 +306,17 @@ class TransductiveAnchoredMixture(AnchoredMixture):
             relative = None if second is None else second - second_origin
             if linear:
                 head = scorer.head(x.dtype)
-                if head.in_halves is not None:
-                    differences = x - head.gaussians.origin
-                    sums.add_weighted(differences, posteriors_of(head.scores_of_relative(differences)))
-                    continue
                 backend.xp.matmul(head.columns(x, chunk), head.matrix.T, out=out)
                 sums.add_labels(chunk, posteriors_of(out), relative)
                 continue
             backend.xp.subtract(x, origin, out=chunk[:, :d])
-            log_y, y = normalize_scores(scorer.text.of(x, out))
+            logits = scorer.text.of(x, out)
+            log_y, y = (log_posteriors_of(logits), None) if counted else normalize_scores(logits)
             q = y
             if mixture is not None:
                 q = self._soft_labels(x, second, log_y, scorer.mixture_in(x.dtype), sums, with_confidences=last_round)
             sums.add_labels(chunk, q, relative)
-            if not counted:
+            if y is not None:
                 sums.add_features(chunk, y, relative)
 
     def _soft_labels(
