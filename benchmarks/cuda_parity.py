@@ -3,7 +3,7 @@
     python benchmarks/cuda_parity.py                               (exits with 1 if a claim does not hold)
     python benchmarks/cuda_parity.py --methods tda,dota --parts problems
 
-One run checks every claim about CUDA; that takes more than ten minutes. It needs torch with CUDA; `src` must be importable.
+One run checks every claim about CUDA, in more than ten minutes. It needs torch with CUDA; `src` must be importable.
 """
 
 from __future__ import annotations
