@@ -12,6 +12,7 @@ median over pairs of repeats and the middle half of the ratios. `compare` is the
 from __future__ import annotations
 
 import argparse
+import copy
 import os
 import subprocess
 import sys
@@ -52,6 +53,24 @@ def replay(classes: int, dimension: int, samples: int = 4096) -> Callable[[], No
     return run
 
 
+def peer(name: str, classes: int, samples: int, learned: int = 0) -> Callable[[], None]:
+    """A method given one sample per call, after it has learned `learned` samples."""
+    from zeroshift.benchmarks.problems import clip_like
+    from zeroshift.methods import create
+
+    problem = clip_like(classes=classes, dimension=512, samples=learned + samples)
+    start = create(name, problem.prototypes, logit_scale=problem.logit_scale)
+    if learned:
+        start.adapt(problem.features[:learned])
+
+    def run() -> None:
+        method = copy.deepcopy(start)
+        for row in problem.features[learned:]:
+            method.adapt(row)
+
+    return run
+
+
 def compare() -> Callable[[], None]:
     """The whole command, in a process of its own."""
     command = [sys.executable, "-m", "zeroshift", "compare", "--packs", "cifar10", "--methods", METHODS]
@@ -71,6 +90,14 @@ CASES: dict[str, Callable[[], Callable[[], None]]] = {
     "replay, K = 100, d = 512": lambda: replay(100, 512),
     "replay, K = 10, d = 512": lambda: replay(10, 512),
     "compare, 8 methods on one pack": compare,
+    "peer oga, K = 100": lambda: peer("oga", 100, 100, 600),
+    "peer oga, K = 397": lambda: peer("oga", 397, 60, 1500),
+    "peer ecalp, K = 100": lambda: peer("ecalp", 100, 200, 1000),
+    "peer ecalp, K = 397": lambda: peer("ecalp", 397, 100, 1000),
+    "peer dota, K = 100": lambda: peer("dota", 100, 64, 64),
+    "peer dota, K = 397": lambda: peer("dota", 397, 32, 64),
+    "peer dpe, K = 100": lambda: peer("dpe", 100, 200, 500),
+    "peer dpe, K = 397": lambda: peer("dpe", 397, 100, 500),
 }
 
 
