@@ -615,8 +615,8 @@ async def _events(
 
 
 async def _overview_events(service: Service, prefix: str) -> AsyncIterator[str]:
-    """Events `streams`: the streams that have changed since the last one, and the names of those that were deleted."""
-    known: dict[str, Any] = {}
+    """`hello` with all streams; then `streams`: those that have changed, and the names of those that were deleted."""
+    known: dict[str, Any] | None = None
     stopping = asyncio.ensure_future(service.stopping.wait())
     service.overviews += 1
     try:
@@ -624,14 +624,14 @@ async def _overview_events(service: Service, prefix: str) -> AsyncIterator[str]:
             started = time.monotonic()
             found = {stream.record.id: stream for stream in visible(list(service.streams.values()), prefix)}
             now = {name: _version(stream) for name, stream in found.items()}
-            changed = [found[name] for name, version in now.items() if known.get(name) != version]
-            gone = sorted(known.keys() - now.keys())
-            known = now
-            if changed or gone:
+            changed = [found[name] for name in now if known is None or known.get(name) != now[name]]
+            gone = sorted((known or now).keys() - now.keys())
+            if changed or gone or known is None:
                 content = {"streams": [await service.overview(stream) for stream in changed], "deleted": gone}
-                yield _event("streams", len(now), content)
+                yield _event("hello" if known is None else "streams", len(now), content)
             else:
                 yield HEARTBEAT
+            known = now
             # Many streams are compared less often, so that this never keeps the service busy.
             await asyncio.wait({stopping}, timeout=max(OVERVIEW_SECONDS, 10 * (time.monotonic() - started)))
     finally:

@@ -35,22 +35,35 @@ export async function send(path, { method = "GET", body = undefined, signal = un
   }
   if (response.ok) return response;
   const content = await response.json().catch(() => ({}));
-  throw new ServiceError(response.status, content.error?.code, content.error?.message ?? `The service answered ${response.status}.`);
+  const message = content.error?.message ?? `The service answered ${response.status}.`;
+  throw new ServiceError(response.status, content.error?.code, message);
 }
 
 export const request = async (path, options) => (await send(path, options)).json();
 
+// Wait some seconds, or until `signal` says that nobody needs it any more.
 const pause = (seconds, signal) =>
   new Promise((resolve) => {
-    const timer = setTimeout(resolve, 1000 * seconds);
-    signal.addEventListener("abort", () => { clearTimeout(timer); resolve(); }, { once: true });
+    const end = () => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", end);
+      resolve();
+    };
+    const timer = setTimeout(end, 1000 * seconds);
+    signal.addEventListener("abort", end);
   });
 
 const visible = (signal) =>
   new Promise((resolve) => {
-    if (!document.hidden) resolve();
-    document.addEventListener("visibilitychange", () => document.hidden || resolve(), { signal });
-    signal.addEventListener("abort", resolve, { once: true });
+    const look = () => {
+      if (document.hidden && !signal.aborted) return;
+      document.removeEventListener("visibilitychange", look);
+      signal.removeEventListener("abort", look);
+      resolve();
+    };
+    document.addEventListener("visibilitychange", look);
+    signal.addEventListener("abort", look);
+    look();
   });
 
 // Follow the server-sent events at `path`, and connect again when they end. EventSource cannot send a key, therefore

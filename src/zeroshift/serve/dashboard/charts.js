@@ -1,6 +1,6 @@
 // Small charts as SVG, drawn at the size that they have on the screen.
 
-import { el, setText, svg } from "./dom.js";
+import { el, note, setText, svg } from "./dom.js";
 import { clock, count, percent } from "./format.js";
 
 const HEIGHT = 148;
@@ -16,7 +16,8 @@ export function smoothed(values) {
 
 // A line as small as a word. `low` and `high` are those of all lines next to each other, so that they can be compared.
 export function sparkline(values, { low, high, width = 112, height = 28 }) {
-  const drawing = svg("svg", { class: "sparkline", width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
+  const viewBox = `0 0 ${width} ${height}`;
+  const drawing = svg("svg", { class: "sparkline", width, height, viewBox, "aria-hidden": "true" });
   if (values.length < 2) return drawing;
   const range = Math.max(high - low, 1e-9);
   const x = (i) => 2 + (i * (width - 7)) / (values.length - 1);
@@ -46,8 +47,8 @@ export class Cursor {
 }
 
 // Lines over the samples of a stream. `series`: name, key of its value in a point, class, whether it is dashed, and how
-// its present value is found in the health of the stream. A pale line has the points; the strong one is their mean over
-// five neighbours.
+// its present value is found in the health of the stream. A pale line has the points, the strong one the means of five
+// neighbours; where a series is `exact`, there is one line.
 // Points are looked at with the pointer, or with the arrow keys while the chart has the focus.
 export class LineChart {
   #points = [];
@@ -58,10 +59,11 @@ export class LineChart {
   #drawing;
   #content;
   #scale = null;
+  #resizing;
 
   constructor(settings) {
     this.#settings = settings;
-    const { title, note, series, cursor } = settings;
+    const { title, about, series, cursor } = settings;
     this.#values = series.map(() => el("b", { class: "value" }));
     const legend = series.map((one, i) =>
       el("li", { class: one.class }, swatch(one.dashed), el("span", {}, one.name), this.#values[i]));
@@ -72,11 +74,15 @@ export class LineChart {
       onpointerleave: () => cursor.set(null), onblur: () => cursor.set(null), onkeydown: (event) => this.#key(event),
     }, this.#content);
     this.element = el("figure", { class: "chart" },
-      el("figcaption", {}, el("h3", {}, title), el("p", { class: "note" }, note), el("ul", { class: "legend" }, legend)),
+      el("figcaption", {}, el("h3", {}, title), note(about), el("ul", { class: "legend" }, legend)),
       this.#drawing);
     cursor.watch(() => this.#mark());
-    this.resizing = new ResizeObserver(() => this.#draw());
-    this.resizing.observe(this.element);
+    this.#resizing = new ResizeObserver(() => this.#draw());
+    this.#resizing.observe(this.element);
+  }
+
+  stop() {
+    this.#resizing.disconnect();
   }
 
   // Points as the service sends them, and marks: seq, kind ("epoch" or "alarm"), text.
@@ -102,33 +108,40 @@ export class LineChart {
     const y = (value) => HEIGHT - EDGE.bottom - ((value - low) / (high - low)) * (HEIGHT - EDGE.top - EDGE.bottom);
     this.#scale = { x, y };
     const right = width - EDGE.right;
-    const parts = ticks.flatMap((tick) => [
-      svg("line", { class: "grid", x1: EDGE.left, x2: right, y1: y(tick), y2: y(tick) }),
-      svg("text", { class: "tick", x: EDGE.left - 7, y: y(tick) + 3.5, "text-anchor": "end" }, `${Math.round(100 * tick)}%`),
-    ]);
+    const bottom = HEIGHT - EDGE.bottom;
+    const parts = [];
+    const line = (kind, x1, y1, x2, y2) => parts.push(svg("line", { class: kind, x1, y1, x2, y2 }));
+    const write = (text, at, height, anchor, kind = "") =>
+      parts.push(svg("text", { class: `tick ${kind}`, x: at, y: height, "text-anchor": anchor }, text));
+    for (const tick of ticks) {
+      line("grid", EDGE.left, y(tick), right, y(tick));
+      write(percent(tick, 0), EDGE.left - 7, y(tick) + 3.5, "end");
+    }
     for (const seq of countTicks(first, last, width)) {
       const anchor = x(seq) > right - 20 ? "end" : x(seq) < EDGE.left + 20 ? "start" : "middle";
-      parts.push(svg("text", { class: "tick", x: x(seq), y: HEIGHT - 5, "text-anchor": anchor }, count(seq)));
+      write(count(seq), x(seq), HEIGHT - 5, anchor);
     }
     let written = -Infinity;
     for (const mark of this.#marks.filter((one) => one.seq >= first && one.seq <= last)) {
       const at = x(mark.seq);
-      parts.push(svg("line", { class: `mark ${mark.kind}`, x1: at, x2: at, y1: EDGE.top - 4, y2: HEIGHT - EDGE.bottom }));
-      if (at - written < 56) continue;
-      const anchor = at > right - 50 ? "end" : "start";
-      parts.push(svg("text", { class: `tick mark-text ${mark.kind}`, x: at + (anchor === "end" ? -4 : 4), y: EDGE.top - 3, "text-anchor": anchor }, mark.text));
+      line(`mark ${mark.kind}`, at, EDGE.top - 4, at, bottom);
+      if (Math.abs(at - written) < 56) continue;
+      const isLast = at > right - 50;
+      write(mark.text, at + (isLast ? -4 : 4), EDGE.top - 3, isLast ? "end" : "start", `mark-text ${mark.kind}`);
       written = at;
     }
     const stretches = stretchesOf(points);
-    const lineOf = (valueOf) => stretches.map((stretch) =>
-      stretch.map((point, i) => `${i ? "L" : "M"}${x(point.seq).toFixed(1)} ${y(valueOf(stretch, i)).toFixed(1)}`).join("")).join("");
+    const place = (point, value, i) => `${i ? "L" : "M"}${x(point.seq).toFixed(1)} ${y(value).toFixed(1)}`;
+    const lineOf = (valueOf) =>
+      stretches.flatMap((stretch) => stretch.map((point, i) => place(point, valueOf(stretch, i), i))).join("");
     for (const one of series.toReversed()) {
-      const smooth = (stretch, i) => meanOf(stretch.slice(Math.max(0, i - 2), i + 3), one.key);
-      const dashed = one.dashed ? "dashed" : "";
-      parts.push(svg("path", { class: `line pale ${one.class}`, d: lineOf((stretch, i) => stretch[i][one.key]) }));
-      parts.push(svg("path", { class: `line ${one.class} ${dashed}`, d: lineOf(smooth) }));
+      const exact = (stretch, i) => stretch[i][one.key];
+      const smooth = one.exact ? exact : (stretch, i) => meanOf(stretch.slice(Math.max(0, i - 2), i + 3), one.key);
+      if (!one.exact) parts.push(svg("path", { class: `line pale ${one.class}`, d: lineOf(exact) }));
+      parts.push(svg("path", { class: `line ${one.class} ${one.dashed ? "dashed" : ""}`, d: lineOf(smooth) }));
       const end = stretches.at(-1);
-      parts.push(svg("circle", { class: `dot ${one.class}`, cx: x(end.at(-1).seq), cy: y(smooth(end, end.length - 1)), r: 2.8 }));
+      const cy = y(smooth(end, end.length - 1));
+      parts.push(svg("circle", { class: `dot ${one.class}`, cx: x(end.at(-1).seq), cy, r: 2.8 }));
     }
     this.#content.replaceChildren(...parts);
     this.#mark();
@@ -167,10 +180,11 @@ export class LineChart {
     const points = this.#points;
     if (!points.length) return;
     const here = cursor.point ? points.findIndex((point) => point.seq === cursor.point.seq) : -1;
-    const at = here < 0 ? points.length - 1 : here;
-    const steps = { ArrowLeft: at - 1, ArrowRight: at + 1, PageUp: at - 10, PageDown: at + 10, Home: 0, End: points.length - 1 };
+    const end = points.length - 1;
+    const at = here < 0 ? end : here;
+    const steps = { ArrowLeft: at - 1, ArrowRight: at + 1, PageUp: at - 10, PageDown: at + 10, Home: 0, End: end };
     if (event.key === "Escape") cursor.set(null);
-    else if (event.key in steps) cursor.set(points[Math.min(points.length - 1, Math.max(0, steps[event.key]))]);
+    else if (event.key in steps) cursor.set(points[Math.min(end, Math.max(0, steps[event.key]))]);
     else return;
     event.preventDefault();
   }

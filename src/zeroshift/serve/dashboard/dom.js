@@ -2,7 +2,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
-// An element with attributes, listeners (onclick and so on) and children: elements, strings, or null for nothing.
+// An element with attributes, listeners (such as onclick) and children: elements, strings, lists, null for nothing.
 export function el(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
@@ -21,6 +21,17 @@ function fill(element, attributes, children) {
   return element;
 }
 
+export const note = (...children) => el("p", { class: "note" }, ...children);
+export const button = (text, onclick, attributes = {}) =>
+  el("button", { type: "button", class: "plain", onclick, ...attributes }, text);
+export const hidden = (text) => el("span", { class: "hidden" }, text); // only for screen readers
+
+// A part of a page, with a title, an explanation, and perhaps something at the right of the title.
+export function card({ title, about = null, action = null, kind = "" }, ...children) {
+  return el("section", { class: `card ${kind}` },
+    el("div", { class: "card-title" }, el("h2", {}, title), action), about && note(about), ...children);
+}
+
 // Set the text of an element only if it is another one: selections and screen readers notice every change.
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
@@ -28,7 +39,7 @@ export function setText(element, text) {
 
 // Make the children of `parent` those of `items`, in their order. An element stays the same as long as the key of its
 // item does, so that it keeps the focus while numbers change.
-export function keyed(parent, items, keyOf, make, update, remove = () => {}) {
+export function keyed(parent, items, keyOf, make, update = () => {}, remove = () => {}) {
   const known = (parent.keyedChildren ??= new Map());
   const keys = new Set(items.map(keyOf));
   const focused = parent.contains(document.activeElement) ? document.activeElement : null;
@@ -50,10 +61,12 @@ export function keyed(parent, items, keyOf, make, update, remove = () => {}) {
   if (focused && focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
 }
 
-// A meter from 0 to 1.
+// A bar from 0 to 1; `show` sets it.
 export function meter(label) {
   const bar = el("span", { class: "meter-bar" });
-  const element = el("span", { class: "meter", role: "meter", "aria-valuemin": 0, "aria-valuemax": 100, "aria-label": label }, bar);
+  const element = el("span", {
+    class: "meter", role: "meter", "aria-valuemin": 0, "aria-valuemax": 100, "aria-label": label,
+  }, bar);
   element.show = (share, isHigh) => {
     element.setAttribute("aria-valuenow", Math.round(100 * share));
     element.classList.toggle("high", isHigh);
@@ -62,22 +75,28 @@ export function meter(label) {
   return element;
 }
 
-// A dialog with a question: resolves to null if it is cancelled, else to whether the option is checked.
+// A dialog with a question. It resolves to null if it is cancelled, else to whether the option is checked.
 export function ask({ title, text, action, option = null }) {
   return new Promise((resolve) => {
     let answer = null;
     const box = option && el("input", { type: "checkbox", checked: option.checked, disabled: option.disabled });
-    const cancel = el("button", { type: "button", class: "plain", onclick: () => dialog.close() }, "Cancel");
-    const confirm = el("button", {
-      type: "button", class: "primary", onclick: () => { answer = { checked: box?.checked ?? false }; dialog.close(); },
-    }, action);
-    const dialog = el("dialog", { class: "dialog", "aria-labelledby": "dialog-title", "aria-describedby": "dialog-text" },
+    const cancel = button("Cancel", () => dialog.close());
+    const confirm = button(action, () => {
+      answer = { checked: box?.checked ?? false };
+      dialog.close();
+    }, { class: "primary" });
+    const body = el("div", { class: "dialog-body" },
       el("h2", { id: "dialog-title" }, title),
       el("div", { id: "dialog-text" }, text.map((sentence) => el("p", {}, sentence))),
       option && el("label", { class: "check" }, box, el("span", {}, option.label)),
       el("div", { class: "actions" }, cancel, confirm));
-    dialog.addEventListener("close", () => { dialog.remove(); resolve(answer); });
-    dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+    const labels = { "aria-labelledby": "dialog-title", "aria-describedby": "dialog-text" };
+    const dialog = el("dialog", { class: "dialog", ...labels }, body);
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      resolve(answer);
+    });
+    dialog.addEventListener("click", (event) => event.target === dialog && dialog.close()); // next to it
     document.body.append(dialog);
     dialog.showModal();
     cancel.focus();
@@ -86,9 +105,9 @@ export function ask({ title, text, action, option = null }) {
 
 // A message at the bottom of the page. Failures stay until they are dismissed.
 export function notify(text, isFailure = false) {
-  const area = document.getElementById("messages");
-  const dismiss = el("button", { type: "button", class: "quiet", "aria-label": "Dismiss this message", onclick: () => message.remove() }, "✕");
-  const message = el("p", { class: isFailure ? "message failure" : "message" }, el("span", {}, text), dismiss);
-  area.append(message);
+  const dismiss = button("✕", () => message.remove(), { class: "quiet", "aria-label": "Dismiss this message" });
+  const message = el("p", { class: `message ${isFailure ? "failure" : ""}`, role: isFailure ? "alert" : null },
+    el("span", {}, text), dismiss);
+  document.getElementById("messages").append(message);
   if (!isFailure) setTimeout(() => message.remove(), 8000);
 }

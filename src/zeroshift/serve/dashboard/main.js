@@ -1,7 +1,7 @@
 // The address says what is shown: #/ all streams, #/streams/ID one of them.
 
 import { forgetKey, request, ServiceError, storedKey, storeKey } from "./api.js";
-import { el, setText } from "./dom.js";
+import { el, hidden, note, setText } from "./dom.js";
 import { overview } from "./overview.js";
 import { streamPage } from "./stream.js";
 
@@ -46,11 +46,13 @@ async function start() {
     may: (scope) => SCOPES.indexOf(me.scope) >= SCOPES.indexOf(scope),
   };
   keyButton.hidden = !session.hasKey;
-  keyButton.title = `The key has the scope ${me.scope}${me.prefix ? `, for streams that start with ${me.prefix}` : ""}.`;
+  const where = me.prefix ? `, for streams that start with ${me.prefix}` : "";
+  keyButton.title = `The key has the scope ${me.scope}${where}.`;
   const [, id] = location.hash.match(/^#\/streams\/(.+)$/) ?? [];
+  const page = { setConnection, signal };
   try {
-    const view = { setConnection, signal };
-    const heading = await (id ? streamPage(main, session, decodeURIComponent(id), view) : overview(main, session, view));
+    const made = id ? streamPage(main, session, decodeURIComponent(id), page) : overview(main, session, page);
+    const heading = await made;
     if (!signal.aborted && hasNavigated) heading.focus();
   } catch (error) {
     if (!signal.aborted) fail(error, start);
@@ -68,7 +70,8 @@ function fail(error, again = null) {
   else if (error.status === 403) show("Not allowed", error.message, back);
   else {
     setConnection("offline");
-    show(error.status ? "The service cannot answer now" : "The service does not answer", error.status ? error.message : "This page tries again every few seconds.");
+    if (error.status) show("The service cannot answer now", error.message);
+    else show("The service does not answer", "This page tries again every few seconds.");
     setTimeout(() => again?.(), 3000);
   }
 }
@@ -92,12 +95,15 @@ function askForKey(isRefused) {
       storeKey(input.value.trim());
       start();
     },
-  }, el("label", { for: "api-key" }, "API key"), el("div", { class: "fields" }, input, el("button", { class: "primary", type: "submit" }, "Continue")));
-  show("This service needs an API key",
-    isRefused ? el("p", { class: "failure", role: "alert" }, "This key is not accepted. It may have been removed, or not copied completely.") : "",
-    form,
-    el("p", { class: "note", id: "key-note" }, "It stays in this tab until the tab is closed, and is sent to this service only. Make one with ",
-      el("code", {}, "zeroshift serve keys add --scope read"), "; rollback needs the scope admin."));
+  },
+  el("label", { for: "api-key" }, "API key"),
+  el("div", { class: "fields" }, input, el("button", { class: "primary", type: "submit" }, "Continue")));
+  const refusal = "This key is not accepted. It may have been removed, or not copied completely.";
+  const advice = note("It stays in this tab until the tab is closed, and is sent to this service only. Make one with ",
+    el("code", {}, "zeroshift serve keys add --store FOLDER --scope read"), "; rollback needs the scope admin.");
+  advice.id = "key-note";
+  const alert = isRefused && el("p", { class: "failure", role: "alert" }, refusal);
+  show("This service needs an API key", alert, form, advice);
   input.focus();
 }
 
@@ -112,7 +118,7 @@ const themeButton = document.getElementById("theme");
 
 function showTheme(name) {
   const [shape, words] = THEMES[name];
-  themeButton.replaceChildren(el("span", { "aria-hidden": "true" }, shape), el("span", { class: "hidden" }, `Colours: ${words}. Change`));
+  themeButton.replaceChildren(el("span", { "aria-hidden": "true" }, shape), hidden(`Colours: ${words}. Change`));
   themeButton.title = `Colours: ${words}`;
 }
 

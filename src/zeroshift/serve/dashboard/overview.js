@@ -2,7 +2,7 @@
 
 import { follow, request } from "./api.js";
 import { smoothed, sparkline } from "./charts.js";
-import { el, keyed, meter, setText } from "./dom.js";
+import { button, el, keyed, meter, setText } from "./dom.js";
 import { count, milliseconds, percent, perSecond, plural, Rate } from "./format.js";
 import { firstSteps } from "./steps.js";
 
@@ -16,24 +16,25 @@ const STATUS = {
   damaged: ["✕", "Damaged"],
 };
 
-export function statusOf(health) {
-  const [shape, words] = STATUS[health.status] ?? STATUS.ok;
-  return el("span", { class: `status ${health.status}` }, el("span", { class: "shape", "aria-hidden": "true" }, shape), words);
+export function statusOf({ status }) {
+  const [shape, words] = STATUS[status];
+  return el("span", { class: `status ${status}` }, el("span", { class: "shape", "aria-hidden": "true" }, shape), words);
 }
 
 const highestDrift = (stream) => Math.max(0, ...Object.values(stream.health.drift));
 
-// Title, explanation, and what rows are sorted by.
+// Title, explanation, and what rows are sorted by: what needs attention comes first.
 const COLUMNS = [
-  { title: "Stream", by: (stream) => stream.id },
-  { title: "Status", by: (stream) => [RANK[stream.health.status], stream.id] },
-  { title: "Agreement", about: "Share of the last 200 answers that are the same as zero-shot's.", by: (stream) => stream.health.recent.agreement ?? -1 },
-  { title: "Rejected", about: "Share of the last 200 samples that fit no class.", by: (stream) => -(stream.health.recent.reject_rate ?? -1) },
-  { title: "Drift", about: "How near a drift alarm is.", by: (stream) => -highestDrift(stream) },
-  { title: "Samples", about: "Samples answered and stored.", by: (stream) => -stream.n_seen },
-  { title: "Queue", about: "Samples that wait.", by: (stream) => -stream.health.queue.samples },
-  { title: "Latency", about: "Median and 99th percentile of the last requests.", by: (stream) => -(stream.health.latency_ms.p50 ?? -1) },
+  ["Stream", "", (stream) => stream.id],
+  ["Status", "", (stream) => RANK[stream.health.status]],
+  ["Agreement", "Share of the last 200 answers equal to zero-shot's.", ({ health }) => health.recent.agreement ?? 2],
+  ["Rejected", "Share of the last 200 samples that fit no class.", ({ health }) => -(health.recent.reject_rate ?? -1)],
+  ["Drift", "How near a drift alarm is.", (stream) => -highestDrift(stream)],
+  ["Samples", "Samples answered and stored.", (stream) => -stream.n_seen],
+  ["Queue", "Samples that wait.", ({ health }) => -health.queue.samples],
+  ["Latency", "Median and 99th percentile of the last requests.", ({ health }) => -(health.latency_ms.p50 ?? -1)],
 ];
+const ASCENDING = 3; // columns before this one are sorted from low to high, the others from high to low
 
 export function overview(root, session, { setConnection, signal }) {
   const streams = new Map();
@@ -44,42 +45,46 @@ export function overview(root, session, { setConnection, signal }) {
 
   const summary = el("p", { class: "summary" });
   const heading = el("h1", { tabindex: -1 }, "Streams");
-  const filter = el("input", { type: "search", placeholder: "Filter by name", "aria-label": "Filter by name", oninput: () => show() });
-  const buttons = COLUMNS.map((column, i) =>
-    el("button", { type: "button", title: column.about, onclick: () => { sorted = i; show(); } }, column.title));
-  const headers = COLUMNS.map((column, i) => el("th", { scope: "col", class: i > 1 ? "number" : null }, buttons[i]));
-  const rows = el("tbody", {});
-  const table = el("table", { class: "streams" }, el("caption", { class: "hidden" }, "Streams and their health"), el("thead", {}, el("tr", {}, headers)), rows);
-  const more = el("button", { type: "button", class: "plain", onclick: () => { showsAll = true; show(); } });
+  const label = "Filter by name";
+  const filter = el("input", { type: "search", placeholder: label, "aria-label": label, oninput: () => show() });
+  const headers = COLUMNS.map(([title, about], i) => {
+    const sort = () => {
+      sorted = i;
+      show();
+    };
+    const attributes = { scope: "col", role: "columnheader", class: i > 1 ? "number" : null };
+    return el("th", attributes, button(title, sort, { class: null, title: about }));
+  });
+  // A narrow window shows rows as cards; the roles say that it is a table all the same.
+  const rows = el("tbody", { role: "rowgroup" });
+  const table = el("table", { class: "streams", role: "table", "aria-label": "Streams and their health" },
+    el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, headers)), rows);
+  const more = button("", () => {
+    showsAll = true;
+    show();
+  });
   const empty = el("section", { class: "empty card", hidden: true });
   root.replaceChildren(el("div", { class: "heading" }, el("div", {}, heading, summary), filter), table, more, empty);
   document.title = "zeroshift";
 
   function makeRow(stream) {
-    const cells = {
-      status: el("td", { "data-title": "Status" }),
-      agreement: el("td", { class: "number wide", "data-title": "Agreement" }),
-      rejected: el("td", { class: "number", "data-title": "Rejected" }),
-      drift: el("td", { class: "number", "data-title": "Drift" }),
-      samples: el("td", { class: "number", "data-title": "Samples" }),
-      queue: el("td", { class: "number", "data-title": "Queue" }),
-      latency: el("td", { class: "number", "data-title": "Latency" }),
-    };
-    const value = () => el("span", { class: "figure" });
+    const figures = ["agreement", "rejected", "drift", "samples", "queue", "latency"];
     const parts = {
-      trend: el("span", { class: "trend" }), agreement: value(), rejected: value(), drift: value(), samples: value(), queue: value(), latency: value(),
-      level: meter("Drift"), rate: el("small", {}), p99: el("small", {}),
+      trend: el("span", { class: "trend" }), level: meter("Drift"), rate: el("small"), p99: el("small"),
+      ...Object.fromEntries(figures.map((name) => [name, el("span", { class: "figure" })])),
     };
-    cells.agreement.append(parts.trend, parts.agreement);
-    cells.rejected.append(parts.rejected);
-    cells.drift.append(parts.level, parts.drift);
-    cells.samples.append(parts.samples, parts.rate);
-    cells.queue.append(parts.queue);
-    cells.latency.append(parts.latency, parts.p99);
-    const row = el("tr", {},
-      el("th", { scope: "row" }, el("a", { href: `#/streams/${stream.id.split("/").map(encodeURIComponent).join("/")}` }, stream.id), el("small", {}, stream.method)),
-      Object.values(cells));
-    row.parts = { ...parts, status: cells.status };
+    const cell = (title, ...content) => el("td", { role: "cell", class: "number", "data-title": title }, content);
+    parts.status = el("td", { role: "cell", "data-title": "Status" });
+    const agreement = cell("Agreement", parts.trend, parts.agreement);
+    agreement.classList.add("wide");
+    const address = `#/streams/${stream.id.split("/").map(encodeURIComponent).join("/")}`;
+    const name = [el("a", { href: address }, stream.id), el("small", {}, stream.method)];
+    const row = el("tr", { role: "row" },
+      el("th", { scope: "row", role: "rowheader" }, name), parts.status, agreement,
+      cell("Rejected", parts.rejected), cell("Drift", parts.level, parts.drift),
+      cell("Samples", parts.samples, parts.rate), cell("Queue", parts.queue),
+      cell("Latency", parts.latency, parts.p99));
+    row.parts = parts;
     return row;
   }
 
@@ -109,10 +114,10 @@ export function overview(root, session, { setConnection, signal }) {
     const all = [...streams.values()];
     const wanted = filter.value.trim().toLowerCase();
     const found = all.filter((stream) => stream.id.toLowerCase().includes(wanted));
-    const { by } = COLUMNS[sorted];
-    const keys = new Map(found.map((stream) => [stream, [by(stream), stream.id].flat()]));
-    found.sort((a, b) => compare(keys.get(a), keys.get(b)));
-    headers.forEach((header, i) => (i === sorted ? header.setAttribute("aria-sort", i === 2 || i < 2 ? "ascending" : "descending") : header.removeAttribute("aria-sort")));
+    const [, , valueOf] = COLUMNS[sorted];
+    found.sort((a, b) => compare(valueOf(a), valueOf(b)) || compare(a.id, b.id));
+    for (const header of headers) header.removeAttribute("aria-sort");
+    headers[sorted].setAttribute("aria-sort", sorted < ASCENDING ? "ascending" : "descending");
     const shown = showsAll ? found : found.slice(0, MOST_ROWS);
     const trends = shown.flatMap((stream) => smoothed(stream.trend));
     const [least, greatest] = trends.reduce(([low, high], one) => [Math.min(low, one), Math.max(high, one)], [1, 0]);
@@ -157,12 +162,13 @@ export function overview(root, session, { setConnection, signal }) {
     }
   }
 
-  async function refresh() {
-    const { streams: found } = await request("v1/streams", { signal });
+  function replace(found) {
     const names = new Set(found.map((stream) => stream.id));
     drop([...streams.keys()].filter((name) => !names.has(name)));
     take(found);
   }
+
+  const refresh = async () => replace((await request("v1/streams", { signal })).streams);
 
   // A stream that nothing is sent to has no events: its rate falls all the same.
   const idle = setInterval(() => take([...streams.values()]), 2000);
@@ -173,7 +179,7 @@ export function overview(root, session, { setConnection, signal }) {
     follow("v1/events", {
       signal, refresh, onState: setConnection,
       onEvent: (name, content) => {
-        if (name !== "streams") return;
+        if (name === "hello") return replace(content.streams);
         drop(content.deleted);
         take(content.streams);
       },
@@ -182,10 +188,4 @@ export function overview(root, session, { setConnection, signal }) {
   });
 }
 
-function compare(a, b) {
-  for (let i = 0; i < a.length; i += 1) {
-    if (a[i] < b[i]) return -1;
-    if (a[i] > b[i]) return 1;
-  }
-  return 0;
-}
+const compare = (a, b) => Number(a > b) - Number(a < b);

@@ -2,48 +2,65 @@
 
 import { request, send } from "./api.js";
 import { swatch } from "./charts.js";
-import { ask, el, keyed, notify, setText } from "./dom.js";
+import { ask, button, card, el, hidden, keyed, note, notify, setText } from "./dom.js";
 import { bytes, clock, count, percent, plural } from "./format.js";
 
 const CASES = 10;
+const REJECTED_ABOVE = 0.5;
+const MOVED_MS = 350;
 
 // Samples that zero-shot answers differently; a person can say who is right
 
 export function cases({ stream, session, at, act, signal, reload }) {
-  const images = new Map();
-  const list = el("ul", { class: "cases" });
-  const newer = el("button", { type: "button", class: "plain", hidden: true, onclick: () => { held = null; show(); } }, "Show newer");
-  const more = el("button", { type: "button", class: "plain", onclick: () => { limit += 20; held = null; show(); } }, "Show more");
-  const relearn = el("button", { type: "button", class: "plain", onclick: learnAgain }, "Learn again with the labels…");
-  const none = el("p", { class: "note" }, "None yet: every answer is the same as zero-shot's.");
   const mayLabel = session.may("write");
-  const name = mayLabel ? "button" : "span";
+  const images = new Map();
   let limit = CASES;
   let all = [];
   let held = null; // what is shown while somebody uses the list
   let movedAt = 0;
-  const thumbnails = stream.thumbnails !== null;
+
+  const list = el("ul", { class: "cases" });
+  const newer = button("Show newer", () => showFrom(limit), { hidden: true });
+  const more = button("Show more", () => showFrom(limit + 20));
+  const relearn = button("Learn again with the labels…", learnAgain);
+  const none = note("None yet: every answer is the same as zero-shot's.");
+  const advice = " Choose the right label of a sample to confirm it: accuracy is measured on these.";
 
   function make(one) {
-    const picture = thumbnails ? el("div", { class: "picture" }) : null;
-    const choice = (kind, label, score) => el(name, {
-      class: `choice ${kind}`, type: mayLabel ? "button" : null, title: mayLabel ? `Confirm that sample ${count(one.seq)} is: ${label}` : null,
-      onclick: mayLabel ? () => confirm(row, label) : null,
-    }, swatch(kind === "zero-shot"), el("span", { class: "label" }, label), el("small", {}, percent(score, 0)));
-    const adapted = choice("adapted", one.label, one.score);
-    const zeroShot = choice("zero-shot", one.zero_shot, one.zero_shot_score);
-    const other = mayLabel && stream.classes.length > 2 ? el("select", { "aria-label": `Another label for sample ${count(one.seq)}`, onfocus: (event) => fillOptions(event.target), onpointerdown: (event) => fillOptions(event.target), onchange: (event) => event.target.value && confirm(row, event.target.value) },
-      el("option", { value: "" }, "Other…")) : null;
-    const confirmed = el("span", { class: "confirmed" });
-    const about = [`#${count(one.seq)}`, one.key, clock(one.time), one.reject > 0.5 ? "fits no class" : null].filter(Boolean).join(" · ");
-    const row = el("li", {}, picture, el("div", { class: "choices" }, adapted, zeroShot, other, el("p", { class: "about" }, about, confirmed)));
-    row.parts = { picture, adapted, zeroShot, other, confirmed };
+    const choice = (kind, label, score) => {
+      const name = el("span", { class: "label" }, label);
+      const content = [swatch(kind === "zero-shot"), name, el("small", {}, percent(score, 0))];
+      if (!mayLabel) return el("span", { class: `choice ${kind}`, title: label }, content);
+      const title = `Confirm that sample ${count(one.seq)} is: ${label}`;
+      return button(content, () => confirm(row, label), { class: `choice ${kind}`, title });
+    };
+    const rejected = one.reject > REJECTED_ABOVE ? "fits no class" : null;
+    const about = [`#${count(one.seq)}`, one.key, clock(one.time), rejected].filter(Boolean).join(" · ");
+    const mayBeOther = mayLabel && stream.classes.length > 2;
+    const parts = {
+      picture: stream.thumbnails && el("div", { class: "picture" }),
+      adapted: choice("adapted", one.label, one.score),
+      zeroShot: choice("zero-shot", one.zero_shot, one.zero_shot_score),
+      confirmed: el("span", { class: "confirmed" }),
+    };
+    const row = el("li", {}, parts.picture, el("div", { class: "choices" },
+      parts.adapted, parts.zeroShot, mayBeOther && otherLabel(one, (label) => confirm(row, label)),
+      el("p", { class: "about" }, about, parts.confirmed)));
+    row.parts = parts;
     return row;
   }
 
-  function fillOptions(select) {
-    if (select.options.length > 1) return;
-    select.append(...stream.classes.map((label) => el("option", { value: label }, label)));
+  // A list of all classes, which gets its options when it is used: there may be thousands.
+  function otherLabel(one, choose) {
+    const fill = () => {
+      if (select.options.length > 1) return;
+      select.append(...stream.classes.map((name) => el("option", { value: name }, name)));
+    };
+    const select = el("select", {
+      "aria-label": `Another label for sample ${count(one.seq)}`, onfocus: fill, onpointerdown: fill,
+      onchange: () => select.value && choose(select.value),
+    }, el("option", { value: "" }, "Other…"));
+    return select;
   }
 
   function update(row, one) {
@@ -64,20 +81,18 @@ export function cases({ stream, session, at, act, signal, reload }) {
   async function loadPicture(picture, one) {
     try {
       const content = await (await send(one.thumbnail.replace(/^\//, ""), { signal })).blob();
-      const address = URL.createObjectURL(content);
-      images.set(one.seq, address);
-      picture.append(el("img", { src: address, alt: `Sample ${count(one.seq)}` }));
+      images.set(one.seq, URL.createObjectURL(content));
+      picture.append(el("img", { src: images.get(one.seq), alt: `Sample ${count(one.seq)}` }));
     } catch { /* it was deleted meanwhile; the row says enough without it */ }
   }
 
   function remove(row) {
-    const address = images.get(row.one.seq);
-    if (address) URL.revokeObjectURL(address);
+    if (images.has(row.one.seq)) URL.revokeObjectURL(images.get(row.one.seq));
     images.delete(row.one.seq);
   }
 
   async function confirm(row, label) {
-    if (performance.now() - movedAt < 350) return; // the row came under the finger by chance
+    if (performance.now() - movedAt < MOVED_MS) return; // the row came under the finger by chance
     const { one } = row;
     try {
       await request(at("/labels"), { method: "POST", body: { labels: [{ seq: one.seq, label }] } });
@@ -92,12 +107,16 @@ export function cases({ stream, session, at, act, signal, reload }) {
   async function learnAgain() {
     const answer = await ask({
       title: "Learn again with the confirmed labels?",
-      text: [`A new epoch begins: the stream learns its log again, with the confirmed labels as examples. Samples wait until that is done.`],
+      text: [
+        "A new epoch begins: the stream learns its log again, with the confirmed labels as examples.",
+        "Samples wait until that is done.",
+      ],
       action: "Learn again",
     });
     if (answer) await act(relearn, async () => {
       const made = await request(at("/relearn"), { method: "POST" });
-      return `Epoch ${made.epoch} began: ${plural(made.samples, "sample")} learned again with ${plural(made.labels, "label")}.`;
+      const learned = `${plural(made.samples, "sample")} learned again with ${plural(made.labels, "label")}`;
+      return `Epoch ${made.epoch} began: ${learned}.`;
     });
   }
 
@@ -111,22 +130,27 @@ export function cases({ stream, session, at, act, signal, reload }) {
     none.hidden = all.length > 0;
   }
 
+  function showFrom(number) {
+    limit = number;
+    held = null;
+    show();
+  }
+
   // The list stays as it is while it is used, and continues afterwards.
   const hold = () => { held ??= all.slice(0, limit); };
   const release = () => setTimeout(() => {
-    if (signal.aborted || list.matches(":hover, :focus-within")) return;
-    held = null;
-    show();
+    if (!signal.aborted && !list.matches(":hover, :focus-within")) showFrom(limit);
   });
   for (const name of ["pointerenter", "pointerdown", "focusin"]) list.addEventListener(name, hold);
   for (const name of ["pointerleave", "focusout"]) list.addEventListener(name, release);
 
+  const kinds = ["adapted", "zero-shot"];
+  const legend = kinds.map((kind) => el("span", { class: kind }, swatch(kind === "zero-shot"), kind));
   return {
-    element: el("section", { class: "card" },
-      el("div", { class: "card-title" }, el("h2", {}, "Disagreements with zero-shot"), newer),
-      el("p", { class: "note" }, mayLabel ? "The last answers unlike zero-shot's. Choose the right label of a sample to confirm it: accuracy is measured on these." : "The last answers unlike zero-shot's."),
-      el("p", { class: "legend" }, el("span", { class: "adapted" }, swatch(false), "adapted"), el("span", { class: "zero-shot" }, swatch(true), "zero-shot")),
-      none, list, el("div", { class: "actions start" }, more, relearn)),
+    element: card({
+      title: "Disagreements with zero-shot", action: newer,
+      about: `The last answers unlike zero-shot's.${mayLabel ? advice : ""}`,
+    }, el("p", { class: "legend" }, legend), none, list, el("div", { class: "actions start" }, more, relearn)),
     update({ statistics }) {
       all = statistics.disagreements;
       relearn.hidden = !session.may("admin") || !statistics.labelled.samples;
@@ -140,65 +164,73 @@ export function cases({ stream, session, at, act, signal, reload }) {
 
 export function history({ stream, session, at, act }) {
   const mayRollBack = session.may("admin");
-  const rows = el("tbody", {});
+  const rows = el("tbody");
   const epochs = el("ol", { class: "epochs", reversed: true });
-  const take = el("button", {
-    type: "button", class: "plain",
-    onclick: () => act(take, async () => {
-      const made = await request(at("/snapshots"), { method: "POST" });
-      return `Snapshot ${made.id} has the state after sample ${count(made.seq)}.`;
-    }),
-  }, "Take a snapshot");
-  const none = el("p", { class: "note" }, `None yet: one is taken every ${count(stream.snapshot_every)} samples.`);
+  const none = note(`None yet: one is taken every ${count(stream.snapshot_every)} samples.`);
+  const take = button("Take a snapshot", () => act(take, async () => {
+    const made = await request(at("/snapshots"), { method: "POST" });
+    return `Snapshot ${made.id} has the state after sample ${count(made.seq)}.`;
+  }));
+  const columns = { Snapshot: null, "After sample": "number", Epoch: "number", Taken: "when", Size: "number size" };
   const table = el("table", { class: "snapshots" },
-    el("thead", {}, el("tr", {}, ["Snapshot", "After sample", "Epoch", "Taken", "Size"].map((title, i) => el("th", { scope: "col", class: i === 0 ? null : i === 3 ? "when" : i === 4 ? "number size" : "number" }, title)),
-      mayRollBack ? el("th", { scope: "col" }, el("span", { class: "hidden" }, "Roll back")) : null)),
+    el("thead", {}, el("tr", {},
+      Object.entries(columns).map(([title, kind]) => el("th", { scope: "col", class: kind }, title)),
+      mayRollBack && el("th", { scope: "col" }, hidden("Roll back")))),
     rows);
   let state = null;
 
   function make(one) {
-    const button = mayRollBack ? el("button", { type: "button", class: "plain rollback", "aria-label": `Roll back to snapshot ${one.id}`, onclick: () => rollBack(button, one) }, "Roll back…") : null;
+    const cell = (kind, text) => el("td", { class: kind }, text);
+    const label = `Roll back to snapshot ${one.id}`;
+    const undo = button("Roll back…", () => rollBack(undo, one), { class: "plain rollback", "aria-label": label });
     return el("tr", {},
-      el("th", { scope: "row" }, String(one.id), el("small", { class: "narrow" }, clock(one.time))), el("td", { class: "number" }, count(one.seq)), el("td", { class: "number" }, String(one.epoch)),
-      el("td", { class: "when" }, clock(one.time)), el("td", { class: "number size" }, bytes(one.bytes)),
-      mayRollBack ? el("td", { class: "action" }, button) : null);
+      el("th", { scope: "row" }, String(one.id), el("small", { class: "narrow" }, clock(one.time))),
+      cell("number", count(one.seq)), cell("number", String(one.epoch)), cell("when", clock(one.time)),
+      cell("number size", bytes(one.bytes)), mayRollBack && cell("action", undo));
   }
 
-  async function rollBack(button, one) {
-    const lost = state.seq - one.seq;
-    const isOldest = state.snapshots.snapshots.length >= stream.keep_snapshots && state.snapshots.snapshots.at(-1).id === one.id;
+  // The present state can be stored first, unless it is damaged or the snapshot would be deleted for it.
+  function optionFor(one) {
+    const { snapshots } = state.snapshots;
+    const isOldest = snapshots.length >= stream.keep_snapshots && snapshots.at(-1).id === one.id;
     const isDamaged = state.health.failure !== null;
+    let label = "Take a snapshot of the present state first, so that this can be undone";
+    if (isOldest) label = "No snapshot of the present state is taken: this one would be deleted for it.";
+    if (isDamaged) label = "The present state is damaged, so no snapshot of it can be taken.";
+    return { label, checked: !isOldest && !isDamaged, disabled: isOldest || isDamaged };
+  }
+
+  async function rollBack(undo, one) {
+    const unused = state.seq - one.seq;
+    const text = [`Epoch ${state.epoch + 1} begins with what the stream had learned after sample ${count(one.seq)}.`];
+    if (unused > 0) {
+      text.push(`What it learned from ${plural(unused, "sample")} since then is no longer used. They stay in the log.`);
+    }
     const answer = await ask({
-      title: `Roll back to snapshot ${one.id}?`,
-      text: [
-        `The stream continues as epoch ${state.epoch + 1} with what it had learned after sample ${count(one.seq)}.`,
-        lost > 0 ? `What it learned since then, from ${plural(lost, "sample")}, is no longer used. They stay in the log.` : "",
-      ].filter(Boolean),
-      action: "Roll back",
-      option: {
-        label: isDamaged ? "The present state is damaged, so no snapshot of it can be taken." : isOldest ? "No snapshot of the present state is taken: this one would be deleted for it." : "Take a snapshot of the present state first, so that this can be undone",
-        checked: !isOldest && !isDamaged, disabled: isOldest || isDamaged,
-      },
+      title: `Roll back to snapshot ${one.id}?`, text, action: "Roll back", option: optionFor(one),
     });
-    if (answer) await act(button, async () => {
+    if (answer) await act(undo, async () => {
       if (answer.checked) await request(at("/snapshots"), { method: "POST" });
       const made = await request(at("/rollback"), { method: "POST", body: { snapshot: one.id } });
       return `Epoch ${made.epoch} began with the state of snapshot ${one.id}.`;
     });
   }
 
+  const needs = mayRollBack ? "" : " It needs the scope admin.";
+  const about = `A rollback begins a new epoch with the state of a snapshot.${needs}`;
+  const makeEpoch = (one) => el("li", {}, el("b", {}, `Epoch ${one.epoch}`),
+    ` after sample ${count(one.start)}${one.reason ? `: ${one.reason}` : ""}`, el("small", {}, clock(one.time)));
+
   return {
-    element: el("section", { class: "card" }, el("div", { class: "card-title" }, el("h2", {}, "Snapshots"), session.may("write") ? take : null),
-      el("p", { class: "note" }, mayRollBack ? "A rollback begins a new epoch with the state of a snapshot." : "To roll back, use a key with the scope admin."), none, table, epochs),
+    element: card({ title: "Snapshots", action: session.may("write") && take, about }, none, table, epochs),
     update(found) {
       state = found;
       const { snapshots, epochs: begun } = found.snapshots;
       none.hidden = snapshots.length > 0;
       table.hidden = !snapshots.length;
-      keyed(rows, snapshots, (one) => one.id, make, () => {});
+      keyed(rows, snapshots, (one) => one.id, make);
       epochs.hidden = begun.length < 2;
-      keyed(epochs, begun.toSorted((a, b) => b.epoch - a.epoch), (one) => one.epoch,
-        (one) => el("li", {}, el("b", {}, `Epoch ${one.epoch}`), ` after sample ${count(one.start)}`, one.reason ? `: ${one.reason}` : "", el("small", {}, clock(one.time))), () => {});
+      keyed(epochs, begun.toSorted((a, b) => b.epoch - a.epoch), (one) => one.epoch, makeEpoch);
     },
   };
 }
@@ -206,30 +238,31 @@ export function history({ stream, session, at, act }) {
 // What another method would have answered
 
 export function whatIf({ stream, at, signal }) {
-  const method = el("select", { id: "replay-method" });
-  const limit = el("select", { id: "replay-limit" }, [1000, 10000, 100000].map((number) => el("option", { value: number, selected: number === 10000 }, count(number))));
+  const option = (value, text, chosen) => el("option", { value, selected: value === chosen }, text);
+  const method = el("select");
+  const limit = el("select", {}, [1000, 10000, 100000].map((number) => option(number, count(number), 10000)));
   const order = el("input", { type: "checkbox" });
-  const headline = el("p", { class: "note" });
-  const result = el("div", { class: "result", "aria-live": "polite" });
   const run = el("button", { type: "submit", class: "plain" }, "Replay");
+  const headline = note();
+  const result = el("div", { class: "result", "aria-live": "polite" });
   const known = new Map();
   const describe = () => setText(headline, known.get(method.value) ?? "");
   method.addEventListener("change", describe);
 
   request("v1/methods", { signal }).then(({ methods }) => {
     for (const one of methods) known.set(one.name, `${one.headline}.`);
-    method.append(...methods.map((one) => el("option", { value: one.name, selected: one.name === (stream.method === "tda" ? "zero_shot" : "tda") }, one.name)));
+    const chosen = stream.method === "tda" ? "zero_shot" : "tda";
+    method.append(...methods.map((one) => option(one.name, one.name, chosen)));
     describe();
   }, () => {});
 
   async function replay(event) {
     event.preventDefault();
     run.disabled = true;
-    const name = method.value + (order.checked ? "+filter" : "");
-    result.replaceChildren(el("p", { class: "note" }, `Replaying under ${name}…`));
+    const body = { method: method.value + (order.checked ? "+filter" : ""), limit: Number(limit.value) };
+    result.replaceChildren(note(`Replaying under ${body.method}…`));
     try {
-      const found = await request(at("/replay"), { method: "POST", body: { method: name, limit: Number(limit.value) }, signal });
-      result.replaceChildren(...report(found));
+      result.replaceChildren(...report(await request(at("/replay"), { method: "POST", body, signal })));
     } catch (error) {
       if (!signal.aborted) result.replaceChildren(el("p", { class: "failure" }, error.message));
     } finally {
@@ -237,24 +270,32 @@ export function whatIf({ stream, at, signal }) {
     }
   }
 
-  function report(found) {
-    if (!found.samples) return [el("p", {}, "The log has no samples.")];
-    const { labelled } = found;
-    return [
-      el("dl", { class: "facts" },
-        fact("Other answers", `${percent(found.changed / found.samples)}`, `${count(found.changed)} of ${plural(found.samples, "sample")}`),
-        fact("Mean confidence", percent(found.mean_confidence), `it was ${percent(found.mean_confidence_answered)}`),
-        labelled.samples ? fact("Confirmed labels right", count(labelled.right), `it was ${count(labelled.right_answered)} of ${count(labelled.samples)}`) : null),
-      found.examples.length ? el("details", {}, el("summary", {}, "Examples"),
-        el("ul", { class: "examples" }, found.examples.map((one) => el("li", {}, el("small", {}, `sample ${count(one.seq)}`), el("span", {}, one.answered), "→", el("b", {}, one.would_answer))))) : null,
-    ].filter(Boolean);
+  const fact = (title, value, remark) =>
+    el("div", {}, el("dt", {}, title), el("dd", {}, el("b", {}, value), el("small", {}, remark)));
+  const example = (one) => el("li", {}, el("small", {}, `sample ${count(one.seq)}`),
+    el("span", {}, one.answered), "→", el("b", {}, one.would_answer));
+
+  function report({ samples, changed, labelled, examples, ...found }) {
+    if (!samples) return [el("p", {}, "The log has no samples.")];
+    const facts = [
+      fact("Other answers", percent(changed / samples), `${count(changed)} of ${plural(samples, "sample")}`),
+      fact("Mean confidence", percent(found.mean_confidence), `it was ${percent(found.mean_confidence_answered)}`),
+    ];
+    if (labelled.samples) {
+      const before = `it was ${count(labelled.right_answered)} of ${count(labelled.samples)}`;
+      facts.push(fact("Confirmed labels right", count(labelled.right), before));
+    }
+    const made = [el("dl", { class: "facts" }, facts)];
+    if (examples.length) {
+      const list = el("ul", { class: "examples" }, examples.map(example));
+      made.push(el("details", {}, el("summary", {}, "Examples"), list));
+    }
+    return made;
   }
 
-  const fact = (title, value, note) => el("div", {}, el("dt", {}, title), el("dd", {}, el("b", {}, value), el("small", {}, note)));
-
   return {
-    element: el("section", { class: "card" }, el("div", { class: "card-title" }, el("h2", {}, "What if?")),
-      el("p", { class: "note" }, "What another method would have answered to the log. Nothing of the stream changes."),
+    element: card(
+      { title: "What if?", about: "What another method would have answered to the log. The stream does not change." },
       el("form", { class: "replay", onsubmit: replay },
         el("label", {}, "Method", method), el("label", {}, "Samples, at most", limit),
         el("label", { class: "check" }, order, el("span", {}, "use the order (+filter)")), run),

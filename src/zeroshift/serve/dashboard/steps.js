@@ -1,20 +1,22 @@
 // What to do first: commands that work as they are shown.
 
-import { el, notify } from "./dom.js";
+import { button, el, note, notify } from "./dom.js";
 
-const EXAMPLE = JSON.stringify({ classes: ["cat", "dog"], prototypes: [[1, 0, 0], [0, 1, 0]], logit_scale: 10 });
+const STREAM = '{"classes": ["cat", "dog"], "prototypes": [[1, 0, 0], [0, 1, 0]], "logit_scale": 10}';
+const SAMPLES = '{"features": [[1, 0, 0], [0.6, 0.8, 0]]}';
 
 export function firstSteps(session) {
   if (!session.may("write")) {
-    return [el("h2", {}, "No streams yet"), el("p", {}, "This key may only read. Whoever has a key with the scope write can create a stream.")];
+    const text = "This key may only read. Whoever has a key with the scope write can create a stream.";
+    return [el("h2", {}, "No streams yet"), el("p", {}, text)];
   }
   const address = new URL(".", location.href.split("#")[0]).href.replace(/\/$/, "");
   const name = `${session.prefix}first`;
-  const header = session.hasKey ? ` -H "Authorization: Bearer $KEY"` : "";
+  const headers = `${session.hasKey ? '-H "Authorization: Bearer $KEY" ' : ""}-H "Content-Type: application/json"`;
   const shell = [
     session.hasKey ? "KEY=zs_..." : null,
-    `curl -X PUT ${address}/v1/streams/${name}${header} -H "Content-Type: application/json" -d '${EXAMPLE}'`,
-    `curl -X POST ${address}/v1/streams/${name}/samples${header} -H "Content-Type: application/json" -d '{"features": [[1, 0, 0], [0.6, 0.8, 0]]}'`,
+    `curl -X PUT ${address}/v1/streams/${name} ${headers} -d '${STREAM}'`,
+    `curl -X POST ${address}/v1/streams/${name}/samples ${headers} -d '${SAMPLES}'`,
   ].filter(Boolean).join("\n");
   const python = [
     "from zeroshift.data import packs",
@@ -29,10 +31,10 @@ export function firstSteps(session) {
   ].join("\n");
   return [
     el("h2", {}, "No streams yet"),
-    el("p", {}, "A stream is a classifier that adapts to its samples while it answers. Create one, send samples, and it appears here."),
+    el("p", {}, "A stream is a classifier that adapts to its samples. Create one, and it appears here."),
     command("Python: real features that come with zeroshift", "python", python),
     command("curl: the smallest stream", "shell", shell),
-    el("p", { class: "note" }, "For several streams that run by themselves, end this service and start: ", el("code", {}, "zeroshift serve demo")),
+    note("For streams that feed themselves, end this service and run ", el("code", {}, "zeroshift serve demo"), "."),
   ];
 }
 
@@ -51,10 +53,11 @@ export function sendSamples(session, id, dimension) {
 }
 
 function command(title, kind, code) {
-  const copy = el("button", {
-    type: "button", class: "plain",
-    onclick: () => navigator.clipboard.writeText(code).then(() => notify("Copied."), () => notify("The browser does not allow copying.", true)),
-  }, "Copy");
+  const refused = () => notify("The browser does not allow copying. Select the text instead.", true);
+  const copy = button("Copy", () => {
+    if (navigator.clipboard) navigator.clipboard.writeText(code).then(() => notify("Copied."), refused);
+    else refused(); // not a secure address
+  });
   return el("div", { class: "command" },
     el("div", { class: "command-title" }, el("h3", {}, title), copy),
     el("pre", { tabindex: 0, "aria-label": title }, el("code", { class: kind }, code)));

@@ -1,8 +1,8 @@
-// One stream: what it answers, how that changes, and what can be done about it.
+// One stream: what it answers, how that changes, and what needs attention.
 
 import { follow, request, ServiceError, streamPath } from "./api.js";
 import { Cursor, LineChart, placeOf, smoothed, sparkline, swatch } from "./charts.js";
-import { ask, el, keyed, meter, notify, setText, svg } from "./dom.js";
+import { ask, button, card, el, hidden, keyed, meter, note, notify, setText, svg } from "./dom.js";
 import { bytes, clock, count, milliseconds, NONE, percent, perSecond, plural, Rate } from "./format.js";
 import { statusOf } from "./overview.js";
 import { cases, history, whatIf } from "./review.js";
@@ -14,8 +14,8 @@ const ALL_CLASSES = 12;
 const LATENCIES = 90;
 
 const SIGNALS = {
-  reject: ["Reject score", "how little a sample resembles any class"],
-  entropy: ["Zero-shot entropy", "how undecided zero-shot is"],
+  reject: ["reject score", "how little a sample resembles any class"],
+  entropy: ["zero-shot entropy", "how undecided zero-shot is"],
 };
 
 const ON_DRIFT = {
@@ -26,90 +26,98 @@ const ON_DRIFT = {
 
 export async function streamPage(root, session, id, { setConnection, signal }) {
   const at = (rest) => streamPath(id, rest);
-  const [stream, statistics, snapshots] = await Promise.all([
-    request(at(""), { signal }), request(at("/statistics"), { signal }), request(at("/snapshots"), { signal }),
-  ]);
+  const load = () => Promise.all([request(at("/statistics"), { signal }), request(at("/snapshots"), { signal })]);
+  const [stream, [statistics, snapshots]] = await Promise.all([request(at(""), { signal }), load()]);
   if (signal.aborted) return null;
 
-  const context = { session, stream, at, signal, reload: () => reload(), act };
-  const parts = [head, tiles, charts, drift, classes, cases, history, whatIf, settings].map((make) => make(context));
-  const [top, numbers, curves, driftCard, classCard, caseCard, historyCard, replayCard, about] = parts;
+  const context = { session, stream, at, signal, act, reload };
+  const top = head(context);
+  const parts = {
+    tiles: tiles(), charts: charts(context), drift: drift(context), classes: classes(), history: history(context),
+    cases: cases(context), whatIf: whatIf(context), settings: settings(context),
+  };
+  const column = (...names) => el("div", { class: "column" }, names.map((name) => parts[name].element));
   const waiting = el("section", { class: "card empty" }, sendSamples(session, id, stream.dimension));
-  const body = el("div", { class: "grid" },
-    numbers.element, curves.element,
-    el("div", { class: "column" }, driftCard.element, classCard.element, historyCard.element),
-    el("div", { class: "column" }, caseCard.element, replayCard.element));
-  root.replaceChildren(top.element, waiting, body, about.element);
+  const body = el("div", { class: "grid" }, parts.tiles.element, parts.charts.element,
+    column("drift", "classes", "history"), column("cases", "whatIf"));
+  root.replaceChildren(top.element, waiting, body, parts.settings.element);
 
-  const state = { health: statistics.health, statistics, snapshots, seq: statistics.n_seen, epoch: statistics.epoch };
+  const state = {};
   const rate = new Rate();
-  let numbersDue = null;
+  let showDue = null;
   let reloadDue = null;
-  let loadedAt = performance.now();
   let isLoading = false;
+  let loadedAt = 0;
+
+  function take(found, kept) {
+    loadedAt = performance.now();
+    const { health, n_seen: seq, epoch } = found;
+    Object.assign(state, { statistics: found, snapshots: kept, health, seq, epoch });
+    show();
+  }
 
   function show() {
-    numbersDue = null;
+    clearTimeout(showDue);
+    showDue = null;
     if (signal.aborted) return;
     rate.add(state.seq);
     waiting.hidden = state.seq > 0;
     body.hidden = !waiting.hidden;
-    for (const part of parts) part.update?.(state, rate.value);
+    for (const part of [top, ...Object.values(parts)]) part.update?.(state, rate.value);
   }
 
-  const showSoon = () => { numbersDue ??= setTimeout(show, NUMBERS_EVERY); };
+  function showSoon() {
+    showDue ??= setTimeout(show, NUMBERS_EVERY);
+  }
 
   async function reload() {
     if (isLoading) return;
     isLoading = true;
     try {
-      const [found, kept] = await Promise.all([
-        request(at("/statistics"), { signal }), request(at("/snapshots"), { signal }),
-      ]);
-      Object.assign(state, { statistics: found, snapshots: kept, health: found.health, seq: found.n_seen, epoch: found.epoch });
-      show();
+      take(...await load());
     } finally {
       isLoading = false;
-      loadedAt = performance.now();
     }
   }
 
   function reloadSoon() {
-    if (reloadDue) return;
-    const wait = Math.max(0, STATISTICS_EVERY - (performance.now() - loadedAt));
-    reloadDue = setTimeout(() => {
+    reloadDue ??= setTimeout(() => {
       reloadDue = null;
-      reload().catch((error) => { if (!signal.aborted && error.status !== 0) setConnection("refused", error); });
-    }, wait);
+      reload().catch((error) => {
+        if (!signal.aborted && error.status !== 0) setConnection("refused", error);
+      });
+    }, Math.max(0, STATISTICS_EVERY - (performance.now() - loadedAt)));
   }
 
-  // Do something that a person asked for; what it says if it worked, or why it did not.
-  async function act(button, work) {
-    button.disabled = true;
-    button.setAttribute("aria-busy", "true");
+  // Do what a person asked for, and say how it went.
+  async function act(pressed, work) {
+    pressed.disabled = true;
     try {
-      const message = await work();
-      if (message) notify(message);
+      notify(await work());
       await reload();
     } catch (error) {
       if (!signal.aborted) notify(error.message, true);
     } finally {
-      button.disabled = false;
-      button.removeAttribute("aria-busy");
+      pressed.disabled = false;
     }
   }
 
-  const idle = setInterval(showSoon, 2000);
+  const idle = setInterval(showSoon, 2000); // the rate falls although no event comes
   signal.addEventListener("abort", () => {
-    for (const timer of [idle, numbersDue, reloadDue]) clearTimeout(timer);
-    for (const part of parts) part.stop?.();
+    clearInterval(idle);
+    clearTimeout(showDue);
+    clearTimeout(reloadDue);
+    for (const part of Object.values(parts)) part.stop?.();
   });
 
-  show();
+  take(statistics, snapshots);
   follow(at("/events"), {
     signal, refresh: reload, onState: setConnection,
     onEvent: (name, content) => {
-      if (name === "deleted") return setConnection("refused", new ServiceError(404, "no_such_stream", `The stream ${id} was deleted.`));
+      if (name === "deleted") {
+        setConnection("refused", new ServiceError(404, "no_such_stream", `The stream ${id} was deleted.`));
+        return;
+      }
       if (name === "samples") {
         Object.assign(state, { seq: content.last, epoch: content.epoch, health: content.health });
         showSoon();
@@ -123,24 +131,45 @@ export async function streamPage(root, session, id, { setConnection, signal }) {
 // The name, the status, and what needs attention
 
 function head({ session, stream, at, act }) {
-  const status = el("span", {});
   const heading = el("h1", { tabindex: -1 }, stream.id);
-  const epoch = el("span", {});
-  const words = el("p", {});
-  const reset = el("button", { type: "button", class: "primary", onclick: () => resetAlarm(reset, { at, act }) }, "Reset the alarm…");
-  const alarm = el("section", { class: "notice alarm", "aria-label": "Drift alarm", hidden: true },
-    el("span", { class: "shape", "aria-hidden": "true" }, "▲"), words, session.may("admin") ? reset : null);
-  const failure = el("p", {});
-  const damage = el("section", { class: "notice damaged", "aria-label": "Damage", hidden: true },
-    el("span", { class: "shape", "aria-hidden": "true" }, "✕"), failure);
-  const element = el("div", {},
-    el("nav", { "aria-label": "Where you are" }, el("a", { href: "#/" }, "← All streams")),
-    el("div", { class: "heading" }, el("div", {}, el("div", { class: "name" }, heading, status),
-      el("p", { class: "summary" }, el("code", {}, stream.method), ` · ${plural(stream.n_classes, "class", "classes")} · ${stream.dimension} dimensions · `, epoch))),
-    damage, alarm);
+  const [status, epoch, alarmed, damaged] = [el("span"), el("span"), el("p"), el("p")];
+  const reset = button("Reset the alarm…", resetAlarm, { class: "primary" });
+  const notice = (kind, label, shape, ...content) =>
+    el("section", { class: `notice ${kind}`, "aria-label": label, hidden: true },
+      el("span", { class: "shape", "aria-hidden": "true" }, shape), content);
+  const alarm = notice("alarm", "Drift alarm", "▲", alarmed, session.may("admin") && reset);
+  const damage = notice("damaged", "Damage", "✕", damaged);
+  const about = ` · ${plural(stream.n_classes, "class", "classes")} · ${stream.dimension} dimensions · `;
   let shown = "";
+
+  async function resetAlarm() {
+    const answer = await ask({
+      title: "Reset the drift alarm?",
+      text: ["The next 256 samples become the new normal, and later ones are compared with them."],
+      action: "Reset",
+    });
+    if (answer) await act(reset, async () => {
+      await request(at("/drift/reset"), { method: "POST" });
+      return "The alarm is reset.";
+    });
+  }
+
+  function describe({ signal, seq, time }, fallsBack) {
+    const [name] = SIGNALS[signal] ?? [signal];
+    const what = `The mean ${name} has changed, noticed at sample ${count(seq)} (${clock(time)}).`;
+    return fallsBack
+      ? `${what} The stream answers with zero-shot and learns nothing until the alarm is reset.`
+      : `${what} Look at the disagreements; then reset the alarm or roll back.`;
+  }
+
   return {
-    element, heading,
+    heading,
+    element: el("div", {},
+      el("nav", { "aria-label": "Where you are" }, el("a", { href: "#/" }, "← All streams")),
+      el("div", { class: "heading" }, el("div", {},
+        el("div", { class: "name" }, heading, status),
+        el("p", { class: "summary" }, el("code", {}, stream.method), about, epoch))),
+      damage, alarm),
     update({ health, epoch: number }) {
       setText(epoch, `epoch ${number}`);
       const key = JSON.stringify([health.status, health.alarm, health.failure, health.fallback]);
@@ -149,27 +178,12 @@ function head({ session, stream, at, act }) {
       status.replaceChildren(statusOf(health));
       document.title = `${health.status === "ok" ? "" : "▲ "}${stream.id} – zeroshift`;
       alarm.hidden = !health.alarm;
-      if (health.alarm) {
-        const [name] = SIGNALS[health.alarm.signal] ?? [health.alarm.signal];
-        setText(words, `The mean ${name.replace(/^[A-Z]/, (letter) => letter.toLowerCase())} has changed, noticed at sample ${count(health.alarm.seq)} (${clock(health.alarm.time)}). ` +
-          (health.fallback ? "The stream answers with zero-shot and learns nothing until the alarm is reset." : "Look at the disagreements; then reset the alarm or roll back."));
-      }
       damage.hidden = !health.failure;
-      if (health.failure) setText(failure, `The stored data of this stream is damaged: ${health.failure}. Roll back to a snapshot, or restore a backup.`);
+      if (health.alarm) setText(alarmed, describe(health.alarm, health.fallback));
+      const advice = "Roll back to a snapshot, or restore a backup.";
+      if (health.failure) setText(damaged, `The stored data of this stream is damaged: ${health.failure}. ${advice}`);
     },
   };
-}
-
-async function resetAlarm(button, { at, act }) {
-  const answer = await ask({
-    title: "Reset the drift alarm?",
-    text: ["The next 256 samples become the new normal, and later ones are compared with them."],
-    action: "Reset",
-  });
-  if (answer) await act(button, async () => {
-    await request(at("/drift/reset"), { method: "POST" });
-    return "The alarm is reset.";
-  });
 }
 
 // Six numbers
@@ -177,38 +191,47 @@ async function resetAlarm(button, { at, act }) {
 function tiles() {
   const latencies = [];
   let requests = -1;
-  const tile = (title) => {
-    const [value, first, second, extra] = [el("p", { class: "number" }, NONE), el("p", { class: "note" }), el("p", { class: "note" }), el("span", { class: "trend" })];
-    return { value, first, second, extra, element: el("div", { class: "tile" }, el("h2", {}, title), el("div", { class: "value" }, value, extra), first, second) };
-  };
-  const made = Object.fromEntries(Object.entries({
-    agreement: "Agreement", confidence: "Confidence", rejected: "Rejected", accuracy: "Accuracy",
-    samples: "Samples", latency: "Latency",
-  }).map(([name, title]) => [name, tile(title)]));
-  const show = (name, value, first, second) => {
+
+  function tile(title) {
+    const made = { value: el("p", { class: "number" }, NONE), first: note(), second: note(), trend: el("span") };
+    made.element = el("div", { class: "tile" }, el("h2", {}, title),
+      el("div", { class: "value" }, made.value, made.trend), made.first, made.second);
+    return made;
+  }
+
+  const names = ["agreement", "confidence", "rejected", "accuracy", "samples", "latency"];
+  const made = Object.fromEntries(names.map((name) => [name, tile(name[0].toUpperCase() + name.slice(1))]));
+
+  function show(name, value, first, second) {
     setText(made[name].value, value);
     setText(made[name].first, first);
     setText(made[name].second, second);
-  };
+  }
+
+  // Of the time since the page was opened: the service keeps no history of it.
+  function drawLatency({ p50, requests: number }) {
+    if (p50 === null || (number === requests && number < 1000)) return;
+    requests = number;
+    latencies.push(p50);
+    if (latencies.length > LATENCIES) latencies.shift();
+    const drawn = sparkline(smoothed(latencies), { low: 0, high: Math.max(...latencies), width: 60, height: 22 });
+    made.latency.trend.replaceChildren(drawn);
+  }
+
   return {
-    element: el("section", { class: "tiles", "aria-label": "Now" }, Object.values(made).map((one) => one.element)),
+    element: el("section", { class: "tiles", "aria-label": "Now" }, names.map((name) => made[name].element)),
     update({ health, statistics, seq }, rate) {
       const { recent, latency_ms: latency, queue } = health;
-      const { labelled } = statistics;
+      const { samples: labels, accuracy, zero_shot_accuracy: zeroShot } = statistics.labelled;
       const last = `last ${plural(recent.samples, "sample")}`;
       show("agreement", percent(recent.agreement), last, `all: ${percent(health.agreement)}`);
       show("confidence", percent(recent.confidence), last, `zero-shot: ${percent(recent.zero_shot_confidence)}`);
       show("rejected", percent(recent.reject_rate), last, `all: ${percent(health.reject_rate)}`);
-      if (labelled.samples) show("accuracy", percent(labelled.accuracy), plural(labelled.samples, "confirmed label"), `zero-shot: ${percent(labelled.zero_shot_accuracy)}`);
-      else show("accuracy", NONE, "no confirmed labels", "");
+      if (!labels) show("accuracy", NONE, "no confirmed labels", "");
+      else show("accuracy", percent(accuracy), plural(labels, "confirmed label"), `zero-shot: ${percent(zeroShot)}`);
       show("samples", count(seq), perSecond(rate), `${count(queue.samples)} of ${count(queue.limit)} wait`);
       show("latency", milliseconds(latency.p50), "median", `99%: ${milliseconds(latency.p99)}`);
-      if (latency.p50 !== null && (latency.requests !== requests || requests === 1000)) {
-        requests = latency.requests;
-        latencies.push(latency.p50);
-        if (latencies.length > LATENCIES) latencies.shift();
-        made.latency.extra.replaceChildren(sparkline(smoothed(latencies), { low: 0, high: Math.max(...latencies), width: 60, height: 22 }));
-      }
+      drawLatency(latency);
     },
   };
 }
@@ -217,29 +240,37 @@ function tiles() {
 
 const CHARTS = [
   {
-    title: "Agreement", note: "Share of answers that are the same as zero-shot's.",
+    title: "Agreement", about: "Share of answers that are the same as zero-shot's.",
     series: [{ name: "same answer", key: "agreement", class: "adapted", now: (health) => health.recent.agreement }],
   },
   {
-    title: "Confidence", note: "Mean probability of the predicted class.",
+    title: "Confidence", about: "Mean probability of the predicted class.",
     series: [
       { name: "adapted", key: "confidence", class: "adapted", now: (health) => health.recent.confidence },
-      { name: "zero-shot", key: "zero_shot_confidence", class: "zero-shot", dashed: true, now: (health) => health.recent.zero_shot_confidence },
+      {
+        name: "zero-shot", key: "zero_shot_confidence", class: "zero-shot", dashed: true,
+        now: (health) => health.recent.zero_shot_confidence,
+      },
     ],
   },
   {
-    title: "Doubt", note: "Samples that fit no class, and the entropy of zero-shot's answers (100%: every class equal).",
+    title: "Doubt",
+    about: "Samples that fit no class, and the entropy of zero-shot's answers (100%: every class equal).",
     series: [
       { name: "rejected", key: "reject_rate", class: "rejected", now: (health) => health.recent.reject_rate },
       { name: "zero-shot entropy", key: "entropy", class: "zero-shot", dashed: true },
     ],
   },
   {
-    title: "What it has learned", note: "Order: how likely the next sample has the same class. Reliability: weight of what was learned.",
+    title: "What it has learned",
+    about: "Order: how likely the next sample has the same class. Reliability: weight of what was learned.",
     needs: ["order", "reliability"],
     series: [
-      { name: "order", key: "order", class: "order", now: (health) => health.order },
-      { name: "reliability", key: "reliability", class: "reliability", dashed: true, now: (health) => health.reliability },
+      { name: "order", key: "order", class: "order", exact: true, now: (health) => health.order },
+      {
+        name: "reliability", key: "reliability", class: "reliability", dashed: true, exact: true,
+        now: (health) => health.reliability,
+      },
     ],
   },
 ];
@@ -248,47 +279,49 @@ function charts({ stream }) {
   const cursor = new Cursor();
   const known = CHARTS.filter((one) => !one.needs || one.needs.some((name) => stream.health[name] !== null));
   const drawn = known.map((one) => new LineChart({ ...one, cursor }));
-  const place = el("output", { class: "place" });
+  const place = el("p", { class: "place" });
+  const few = note("Lines begin with the second point; a point has 32 samples or more.");
   let standard = "";
-  cursor.watch(() => setText(place, cursor.point ? placeOf(cursor.point) : standard));
-  const few = el("p", { class: "note" }, "The first points come after 32 samples.");
+  const showPlace = () => setText(place, cursor.point ? placeOf(cursor.point) : standard);
+  cursor.watch(showPlace);
   return {
-    element: el("section", { class: "card charts wide" }, el("div", { class: "card-title" }, el("h2", {}, "Over time"), place), few,
+    element: card({ title: "Over time", action: place, kind: "charts" }, few,
       el("div", { class: "chart-grid" }, drawn.map((one) => one.element))),
-    update({ statistics, snapshots, health }) {
-      const { curve } = statistics;
-      const last = curve.at(-1);
+    update({ statistics: { curve }, snapshots, health }) {
       // The last point is still open: with few samples it would look like a change.
-      const points = curve.length > 1 && last.n < curve.at(-2).n ? curve.slice(0, -1) : curve;
-      few.hidden = points.length > 1;
-      const epochs = snapshots.epochs.filter((one) => one.epoch > 0).map((one) => ({ seq: one.start, kind: "epoch", text: `epoch ${one.epoch}` }));
-      const marks = health.alarm ? [{ seq: health.alarm.seq, kind: "alarm", text: "▲ alarm" }, ...epochs] : epochs;
+      const isOpen = curve.length > 1 && curve.at(-1).n < curve.at(-2).n;
+      const points = isOpen ? curve.slice(0, -1) : curve;
+      const marks = snapshots.epochs.filter((one) => one.epoch > 0)
+        .map((one) => ({ seq: one.start, kind: "epoch", text: `epoch ${one.epoch}` }));
+      if (health.alarm) marks.unshift({ seq: health.alarm.seq, kind: "alarm", text: "▲ alarm" });
       for (const one of drawn) one.update(points, marks, health);
-      standard = points.length ? `Each point: mean of ${plural(Math.round(Math.max(...points.map((point) => point.n))), "sample")} at most` : "";
-      if (!cursor.point) setText(place, standard);
+      const most = Math.round(Math.max(0, ...points.map((point) => point.n)));
+      standard = points.length ? `Each point: mean of ${plural(most, "sample")} at most` : "";
+      few.hidden = points.length > 1;
+      showPlace();
     },
-    stop: () => drawn.forEach((one) => one.resizing.disconnect()),
+    stop: () => drawn.forEach((one) => one.stop()),
   };
 }
 
 // How near an alarm is
 
 function drift({ stream }) {
-  const rows = Object.fromEntries(Object.entries(SIGNALS).map(([signal, [name, meaning]]) => {
-    const [level, value, raised] = [meter(`${name}: level`), el("b", { class: "value" }), el("small", { class: "raised" })];
-    return [signal, { level, value, raised, element: el("li", {}, el("span", {}, name, el("small", {}, meaning), raised), level, value) }];
-  }));
+  const rows = Object.entries(SIGNALS).map(([signal, [name, meaning]]) => {
+    const [level, value, raised] = [meter(name), el("b", { class: "value" }), el("small", { class: "raised" })];
+    const title = el("span", { class: "signal" }, name, el("small", {}, meaning), raised);
+    return { signal, level, value, raised, element: el("li", {}, title, level, value) };
+  });
   return {
-    element: el("section", { class: "card" }, el("div", { class: "card-title" }, el("h2", {}, "Drift")),
-      el("p", { class: "note" }, "How far the mean has moved from that of the first samples. At 100% an alarm is raised."),
-      el("ul", { class: "signals" }, Object.values(rows).map((one) => one.element)),
-      el("p", { class: "note" }, ON_DRIFT[stream.on_drift])),
+    element: card(
+      { title: "Drift", about: "How far the mean has moved from that of the first samples. 100% raises an alarm." },
+      el("ul", { class: "signals" }, rows.map((row) => row.element)), note(ON_DRIFT[stream.on_drift])),
     update({ health }) {
-      for (const [signal, row] of Object.entries(rows)) {
-        const level = health.drift[signal] ?? 0;
-        const isAlarm = health.alarm?.signal === signal;
+      for (const row of rows) {
+        const level = health.drift[row.signal] ?? 0;
         row.level.show(level, level >= 1);
         setText(row.value, percent(level, 0));
+        const isAlarm = health.alarm?.signal === row.signal;
         setText(row.raised, isAlarm ? `▲ raised the alarm at sample ${count(health.alarm.seq)}` : "");
       }
     },
@@ -300,40 +333,51 @@ function drift({ stream }) {
 function classes() {
   let showsAll = false;
   let last = [];
-  const rows = el("tbody", {});
-  const more = el("button", { type: "button", class: "plain", onclick: () => { showsAll = !showsAll; show(); } });
-  const bar = (kind) => svg("rect", { class: kind, x: 0, height: kind === "adapted" ? 7 : 4, y: kind === "adapted" ? 1 : 10, rx: 1.5 });
+  const rows = el("tbody");
+  const more = button("", () => {
+    showsAll = !showsAll;
+    show();
+  });
+  const bar = (kind, y, height) => svg("rect", { class: kind, x: 0, y, height, rx: 1.5 });
+  const number = () => el("td", { class: "number" });
+  const column = (kind, dashed) => el("th", { scope: "col", class: `number ${kind}` }, swatch(dashed), kind);
 
   function make() {
-    const parts = { adapted: bar("adapted"), zeroShot: bar("zero-shot"), label: el("span", { class: "label" }), answers: el("td", { class: "number" }), zero: el("td", { class: "number" }) };
-    const row = el("tr", {}, el("th", { scope: "row" }, parts.label), el("td", { class: "bars" }, svg("svg", { width: "100%", height: 15, "aria-hidden": "true" }, parts.adapted, parts.zeroShot)), parts.answers, parts.zero);
+    const parts = {
+      label: el("span", { class: "label" }), adapted: number(), zeroShot: number(),
+      bars: [bar("adapted", 1, 7), bar("zero-shot", 10, 4)],
+    };
+    const drawing = svg("svg", { width: "100%", height: 15, "aria-hidden": "true" }, parts.bars);
+    const row = el("tr", {},
+      el("th", { scope: "row" }, parts.label), el("td", { class: "bars" }, drawing), parts.adapted, parts.zeroShot);
     row.parts = parts;
     return row;
   }
 
+  const greatest = (one) => Math.max(one.adapted, one.zero_shot);
+
   function show() {
     const many = last.length > ALL_CLASSES;
-    const shown = many ? last.toSorted((a, b) => Math.max(b.adapted, b.zero_shot) - Math.max(a.adapted, a.zero_shot)) : last;
-    const limited = showsAll ? shown : shown.slice(0, ALL_CLASSES);
-    const most = Math.max(1, ...limited.map((one) => Math.max(one.adapted, one.zero_shot)));
-    keyed(rows, limited, (one) => one.label, make, ({ parts }, one) => {
+    const sorted = many ? last.toSorted((a, b) => greatest(b) - greatest(a)) : last;
+    const shown = showsAll ? sorted : sorted.slice(0, ALL_CLASSES);
+    const most = Math.max(1, ...shown.map(greatest));
+    keyed(rows, shown, (one) => one.label, make, ({ parts }, one) => {
       setText(parts.label, one.label);
-      setText(parts.answers, count(one.adapted));
-      setText(parts.zero, count(one.zero_shot));
-      parts.adapted.setAttribute("width", `${(100 * one.adapted) / most}%`);
-      parts.zeroShot.setAttribute("width", `${(100 * one.zero_shot) / most}%`);
+      parts.label.title = one.label;
+      setText(parts.adapted, count(one.adapted));
+      setText(parts.zeroShot, count(one.zero_shot));
+      parts.bars[0].setAttribute("width", `${(100 * one.adapted) / most}%`);
+      parts.bars[1].setAttribute("width", `${(100 * one.zero_shot) / most}%`);
     });
     more.hidden = !many;
     setText(more, showsAll ? "Show fewer" : `Show all ${count(last.length)} classes`);
   }
 
+  const title = el("th", { scope: "col" }, hidden("Class"));
+  const titles = [title, el("td"), column("adapted", false), column("zero-shot", true)];
   return {
-    element: el("section", { class: "card" }, el("div", { class: "card-title" }, el("h2", {}, "Classes")),
-      el("p", { class: "note" }, "How often each class was answered."),
-      el("table", { class: "classes" },
-        el("thead", {}, el("tr", {}, el("th", { scope: "col" }, el("span", { class: "hidden" }, "Class")), el("td", {}),
-          el("th", { scope: "col", class: "number adapted" }, swatch(false), "adapted"), el("th", { scope: "col", class: "number zero-shot" }, swatch(true), "zero-shot"))),
-        rows), more),
+    element: card({ title: "Classes", about: "How often each class was answered." },
+      el("table", { class: "classes" }, el("thead", {}, el("tr", {}, titles)), rows), more),
     update({ statistics }) {
       last = statistics.histogram;
       show();
@@ -344,21 +388,26 @@ function classes() {
 // How it was made, and how it was recovered
 
 function settings({ stream }) {
-  const recovery = el("dd", {});
+  const recovery = el("dd");
   const fact = (title, value) => [el("dt", {}, title), el("dd", {}, value)];
-  const parameters = Object.entries(stream.parameters).map(([name, value]) => `${name} = ${JSON.stringify(value)}`).join(", ");
+  const parameters = Object.entries(stream.parameters).map(([name, value]) => `${name} = ${JSON.stringify(value)}`);
+  const { thumbnails, retain } = stream;
+  const pictures = () => `the last ${count(thumbnails.count)}, up to ${bytes(thumbnails.bytes)}`;
   return {
-    element: el("details", { class: "settings" }, el("summary", {}, "Settings and recovery"),
-      el("dl", {},
-        fact("Created", clock(stream.created)), fact("Parameters of the method", parameters || "the defaults"), fact("Logit scale", String(stream.logit_scale)),
-        fact("Snapshots", `every ${plural(stream.snapshot_every, "sample")}; ${count(stream.keep_snapshots)} are kept`),
-        fact("Log", stream.retain === null ? "all samples are kept" : `the last ${plural(stream.retain, "sample")} are kept`),
-        fact("Thumbnails", stream.thumbnails === null ? "none are kept" : `the last ${count(stream.thumbnails.count)}, up to ${bytes(stream.thumbnails.bytes)}`),
-        el("dt", {}, "Last recovery"), recovery)),
+    element: el("details", { class: "settings" }, el("summary", {}, "Settings and recovery"), el("dl", {},
+      fact("Created", clock(stream.created)),
+      fact("Parameters of the method", parameters.join(", ") || "the defaults"),
+      fact("Logit scale", String(stream.logit_scale)),
+      fact("Snapshots", `every ${plural(stream.snapshot_every, "sample")}; ${count(stream.keep_snapshots)} are kept`),
+      fact("Log", retain === null ? "all samples are kept" : `the last ${plural(retain, "sample")} are kept`),
+      fact("Thumbnails", thumbnails === null ? "none are kept" : pictures()),
+      el("dt", {}, "Last recovery"), recovery)),
     update({ health: { recovery: found } }) {
-      const damaged = found.damaged_snapshots?.length ? ` Damaged snapshots: ${found.damaged_snapshots.join(", ")}.` : "";
-      setText(recovery, found.seconds === undefined ? "not needed yet" :
-        `${plural(found.replayed, "sample")} learned again in ${found.seconds} s; ${plural(found.differing, "answer")} differed.${damaged}`);
+      if (found.seconds === undefined) return setText(recovery, "not needed yet");
+      const learned = `${plural(found.replayed, "sample")} learned again in ${found.seconds} s`;
+      const numbers = found.damaged_snapshots.join(", ");
+      const damaged = numbers && ` Damaged snapshots: ${numbers}.`;
+      setText(recovery, `${learned}; ${plural(found.differing, "answer")} differed.${damaged}`);
     },
   };
 }
