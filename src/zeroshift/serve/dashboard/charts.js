@@ -157,8 +157,8 @@ export class LineChart {
     this.#drawing.setAttribute("aria-valuemin", Math.round(points[0].seq));
     this.#drawing.setAttribute("aria-valuemax", Math.round(points.at(-1).seq));
     this.#drawing.setAttribute("aria-valuenow", Math.round(shown.seq));
-    const told = series.map((one) => `${one.name} ${percent(shown[one.key])}`).join(", ");
-    this.#drawing.setAttribute("aria-valuetext", `up to sample ${count(Math.round(shown.seq))}: ${told}`);
+    const values = series.map((one) => `${one.name} ${percent(shown[one.key])}`).join(", ");
+    this.#drawing.setAttribute("aria-valuetext", `up to sample ${count(Math.round(shown.seq))}: ${values}`);
     this.#content.querySelector(".cursor")?.remove();
     if (!looked) return;
     const { x, y } = this.#scale;
