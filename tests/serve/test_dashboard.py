@@ -274,6 +274,9 @@ def test_it_fits_and_has_the_colours_of_the_system(page, fed, width, scheme):
     rgb = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/[\\d.]+/g).map(Number)")
     assert sum(rgb[:3]) < 180
     page.assert_clean()
+    page.evaluate("document.body.setAttribute('style', 'color: red')")
+    page.evaluate("0")
+    assert ["Content Security Policy" in one for one in page.chromium.reports] == [True]  # a violation is noticed
 
 
 @needs_chromium

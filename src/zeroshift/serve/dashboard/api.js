@@ -39,7 +39,18 @@ export async function send(path, { method = "GET", body = undefined, signal = un
   throw new ServiceError(response.status, content.error?.code, message);
 }
 
-export const request = async (path, options) => (await send(path, options)).json();
+export async function request(path, options = {}) {
+  const response = await send(path, options);
+  try {
+    return await response.json();
+  } catch (error) {
+    if (options.signal?.aborted) throw error;
+    throw new ServiceError(0, "no_answer", "The service ended while it answered.");
+  }
+}
+
+// Whether asking again is of no use: the key, its scope, or the stream is the reason.
+export const isRefusal = (error) => [401, 403, 404].includes(error.status);
 
 // Wait some seconds, or until `signal` says that nobody needs it any more.
 const pause = (seconds, signal) =>
@@ -121,7 +132,7 @@ export function follow(path, { onEvent, onState, refresh, signal }) {
       if (signal.aborted) return;
       if (document.hidden) continue;
       failures += 1;
-      if (reason instanceof ServiceError && [401, 403, 404].includes(reason.status)) return onState("refused", reason);
+      if (reason !== null && isRefusal(reason)) return onState("refused", reason);
       if (failures === 1) { // it may have been a break of a moment
         await pause(0.3, signal);
         continue;
@@ -133,9 +144,11 @@ export function follow(path, { onEvent, onState, refresh, signal }) {
           onState("polling");
         } catch (error) {
           if (signal.aborted) return;
-          if (error.status === 0) onState("offline");
-          else if ([401, 403, 404].includes(error.status)) return onState("refused", error);
-          if (error.status === 0) break;
+          if (isRefusal(error)) return onState("refused", error);
+          if (error.status === 0) {
+            onState("offline");
+            break;
+          }
         }
         await pause(POLL_SECONDS, signal);
       }

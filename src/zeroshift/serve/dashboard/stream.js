@@ -1,6 +1,6 @@
 // One stream: what it answers, how that changes, and what needs attention.
 
-import { follow, request, ServiceError, streamPath } from "./api.js";
+import { follow, isRefusal, request, ServiceError, streamPath } from "./api.js";
 import { Cursor, LineChart, placeOf, smoothed, sparkline, swatch } from "./charts.js";
 import { ask, button, card, el, hidden, keyed, meter, note, notify, setText, svg } from "./dom.js";
 import { bytes, clock, count, milliseconds, NONE, percent, perSecond, plural, Rate } from "./format.js";
@@ -10,7 +10,8 @@ import { sendSamples } from "./steps.js";
 
 const NUMBERS_EVERY = 250; // ms
 const STATISTICS_EVERY = 1500; // ms
-const ALL_CLASSES = 12;
+const FEW_CLASSES = 12;
+const MANY_CLASSES = 500;
 const LATENCIES = 90;
 
 const SIGNALS = {
@@ -84,7 +85,7 @@ export async function streamPage(root, session, id, { setConnection, signal }) {
     reloadDue ??= setTimeout(() => {
       reloadDue = null;
       reload().catch((error) => {
-        if (!signal.aborted && error.status !== 0) setConnection("refused", error);
+        if (!signal.aborted && isRefusal(error)) setConnection("refused", error); // else the next event tries again
       });
     }, Math.max(0, STATISTICS_EVERY - (performance.now() - loadedAt)));
   }
@@ -331,11 +332,11 @@ function drift({ stream }) {
 // Classes: how often each is answered
 
 function classes() {
-  let showsAll = false;
+  let showsMany = false;
   let last = [];
   const rows = el("tbody");
   const more = button("", () => {
-    showsAll = !showsAll;
+    showsMany = !showsMany;
     show();
   });
   const bar = (kind, y, height) => svg("rect", { class: kind, x: 0, y, height, rx: 1.5 });
@@ -357,9 +358,9 @@ function classes() {
   const greatest = (one) => Math.max(one.adapted, one.zero_shot);
 
   function show() {
-    const many = last.length > ALL_CLASSES;
+    const many = last.length > FEW_CLASSES;
     const sorted = many ? last.toSorted((a, b) => greatest(b) - greatest(a)) : last;
-    const shown = showsAll ? sorted : sorted.slice(0, ALL_CLASSES);
+    const shown = sorted.slice(0, showsMany ? MANY_CLASSES : FEW_CLASSES);
     const most = Math.max(1, ...shown.map(greatest));
     keyed(rows, shown, (one) => one.label, make, ({ parts }, one) => {
       setText(parts.label, one.label);
@@ -370,7 +371,7 @@ function classes() {
       parts.bars[1].setAttribute("width", `${(100 * one.zero_shot) / most}%`);
     });
     more.hidden = !many;
-    setText(more, showsAll ? "Show fewer" : `Show all ${count(last.length)} classes`);
+    setText(more, showsMany ? "Show fewer" : `Show ${count(Math.min(MANY_CLASSES, last.length))} classes`);
   }
 
   const title = el("th", { scope: "col" }, hidden("Class"));
