@@ -486,6 +486,10 @@ def test_serve_demo_and_its_end(tmp_path):
             time.sleep(0.2)
         assert len(client.streams()) == len(STREAMS)
         client.close()
+        port = address.rpartition(":")[2]
+        second = subprocess.run([*command[:5], "--port", port], capture_output=True, text=True, timeout=60)
+        assert second.returncode == 2
+        assert f"error: the service could not start at 127.0.0.1:{port}." in second.stderr
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
     finally:

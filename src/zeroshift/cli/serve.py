@@ -6,6 +6,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -199,7 +200,8 @@ def _serve(server: Server, when_started: Callable[[], None], host: str, port: in
         when_started()
 
     threading.Thread(target=wait, daemon=True).start()
-    server.run()
+    with suppress(SystemExit):  # how uvicorn says that it could not start
+        server.run()
     if not server.started:
         raise ValueError(f"the service could not start at {host}:{port}. Fix: see the log above, or another --port.")
 
@@ -241,6 +243,8 @@ def demo(
     For example: zeroshift serve demo
     """
     _require_serve()
+    from threadpoolctl import threadpool_limits
+
     from zeroshift.serve.demo import STREAMS, Feeder
     from zeroshift.serve.server import configure_log, make_server
     from zeroshift.serve.service import Limits, Service
@@ -261,7 +265,9 @@ def demo(
                 feeders.append(Feeder(stream, server.address, lambda: server.should_exit))
             human.print("\nWithout API keys: every program on this machine may use it. Ctrl-C ends it.", soft_wrap=True)
 
-        _serve(server, feed, host, port)
+        # The threads of a BLAS wait for each other, and those of four streams would do so most of the time.
+        with threadpool_limits(1):
+            _serve(server, feed, host, port)
         for feeder in feeders:
             feeder.join()
             if feeder.error is not None:
