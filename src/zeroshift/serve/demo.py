@@ -36,8 +36,9 @@ def shuffled(labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def in_bursts(labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Between 8 and 30 samples of a class, then of another one.
 
-    >>> in_bursts(np.repeat([0, 1], 40), np.random.default_rng(0))[:8] // 40
-    array([1, 1, 1, 1, 1, 1, 1, 1])
+    >>> sent = in_bursts(np.repeat([0, 1], 40), np.random.default_rng(0)) // 40
+    >>> np.flatnonzero(np.diff(sent)) + 1
+    array([21, 38, 57])
     """
     left = {k: rng.permutation(np.flatnonzero(labels == k)).tolist() for k in np.unique(labels).tolist()}
     order: list[int] = []

@@ -63,7 +63,10 @@ async function start() {
 function fail(error, again = null) {
   shown.abort();
   setConnection("none");
-  if (!(error instanceof ServiceError)) throw error;
+  if (!(error instanceof ServiceError)) {
+    show("This page has an error", "Reload it. The console of the browser says more.");
+    throw error;
+  }
   if (error.status === 401) return askForKey(storedKey() !== null);
   const back = el("p", {}, el("a", { href: "#/" }, "All streams"));
   if (error.status === 404) show("There is nothing here", error.message, back);
@@ -92,7 +95,9 @@ function askForKey(isRefused) {
     class: "key-form",
     onsubmit: (event) => {
       event.preventDefault();
-      storeKey(input.value.trim());
+      const key = input.value.trim();
+      if (!/^[!-~]+$/.test(key)) return askForKey(true); // no header could have it
+      storeKey(key);
       start();
     },
   },
