@@ -16,9 +16,9 @@ export function milliseconds(value) {
   return `${value.toFixed(value < 10 ? 1 : 0)} ms`;
 }
 
-export function perSecond(rate) {
+export function perSecond(rate, unit = " per second") {
   if (rate === null) return "";
-  return rate === 0 ? "none now" : `${rate < 10 ? rate.toFixed(1) : count(Math.round(rate))} per second`;
+  return rate === 0 ? "none now" : `${rate < 10 ? rate.toFixed(1) : count(Math.round(rate))}${unit}`;
 }
 
 export function bytes(value) {

@@ -102,7 +102,7 @@ export function overview(root, session, { setConnection, signal }) {
     parts.level.show(drift, health.status === "alarm");
     setText(parts.drift, percent(drift, 0));
     setText(parts.samples, count(stream.n_seen));
-    setText(parts.rate, perSecond(rates.get(stream.id)?.value ?? null));
+    setText(parts.rate, perSecond(rates.get(stream.id)?.value ?? null, "/s"));
     setText(parts.queue, count(health.queue.samples));
     setText(parts.latency, milliseconds(health.latency_ms.p50));
     setText(parts.p99, health.latency_ms.p99 === null ? "" : `99%: ${milliseconds(health.latency_ms.p99)}`);
