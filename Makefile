@@ -5,15 +5,17 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 WORKERS ?= 2
 MINUTES ?= 10
+PORT ?= 8000
 
 # Several test processes share the cores; one thread each keeps their small products from fighting. Many tests start
 # Python: compiled modules are kept, or each start would compile all of zeroshift again.
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 
-.PHONY: demo test test-all fuzz lint docs bench leaderboard clean help
+.PHONY: demo serve-demo test test-all fuzz lint docs bench leaderboard clean help
 
 help:
 	@echo "make demo      adapt a zero-shot classifier on bundled real features, and write a report"
+	@echo "make serve-demo  the streaming service and its dashboard, on bundled features (PORT=8000)"
 	@echo "make test      lint, types, import contracts, tests, doctests, docs"
 	@echo "make test-all  the same with the slow tests"
 	@echo "make fuzz      random cases on every core for MINUTES=10 (SEED=n repeats a run); findings go to fuzz-findings"
@@ -25,6 +27,9 @@ help:
 
 demo: $(VENV)/.core
 	$(BIN)/zeroshift demo
+
+serve-demo: $(VENV)/.serve
+	@$(BIN)/zeroshift serve demo --port $(PORT) $(if $(STORE),--store $(STORE))
 
 test: $(VENV)/.dev lint
 	$(TEST_ENV) $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow"
@@ -59,6 +64,10 @@ $(VENV)/.core: pyproject.toml constraints.txt src/zeroshift/_version.py
 	@echo "Setting up $(VENV) (once; about a minute) ..."
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/.serve: $(VENV)/.core
+	@$(PIP) install --quiet --constraint constraints.txt --editable '.[serve]'
 	@touch $@
 
 # The extra packages of the checks: torch's CPU build alone is about 200 MB.

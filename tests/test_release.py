@@ -42,6 +42,7 @@ def test_the_wheel_is_small_and_has_licences(built):
     names = zipfile.ZipFile(wheel).namelist()
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
     assert "zeroshift/data/bundle/README.md" in names  # provenance and licences of the bundled features
+    assert {f"zeroshift/serve/dashboard/{name}" for name in ("index.html", "style.css", "main.js")} <= set(names)
     assert not any(name.startswith(("tests/", "docs/")) for name in names)
 
 

@@ -18,12 +18,12 @@ class Running:
     """A service that runs; `service` may be looked into."""
 
     def __init__(self, location: str, **settings: Any) -> None:
-        self.location, limits = location, settings.pop("limits", Limits())
+        self.location, limits, port = location, settings.pop("limits", Limits()), settings.pop("port", 0)
         self.store = open_store(location)
         self._clients: list[Client] = []
         settings = {"auth": False, **settings}
         self.server = make_server(
-            lambda: Service(self.store, limits=limits, **settings), host="127.0.0.1", port=0, limits=limits
+            lambda: Service(self.store, limits=limits, **settings), host="127.0.0.1", port=port, limits=limits
         )
         self.thread = threading.Thread(target=self.server.run, daemon=True)
         self.thread.start()

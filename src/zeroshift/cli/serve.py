@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,7 +16,10 @@ from zeroshift.cli import _encoder_options as options
 from zeroshift.cli._help import HelpCommand, HelpGroup
 from zeroshift.cli.console import console, print_json
 
-__all__ = ["backup", "keys", "serve"]
+if TYPE_CHECKING:
+    from zeroshift.serve.server import Server
+
+__all__ = ["backup", "demo", "keys", "serve"]
 
 serve = typer.Typer(
     name="serve",
@@ -173,10 +179,6 @@ def _run(
                          limits=limits)  # fmt: skip
 
     def announce() -> None:
-        while not server.started:
-            if server.should_exit:
-                return
-            time.sleep(0.02)
         human.print(f"zeroshift serves {location} at {server.address}", soft_wrap=True)
         if not settings["auth"]:
             human.print("Without API keys: every program on this machine may use it.", style="yellow", soft_wrap=True)
@@ -184,8 +186,22 @@ def _run(
             hint = f"zeroshift serve keys add --store {location} --scope admin"
             human.print(f"No API keys yet: `{hint}` makes one.", style="yellow", soft_wrap=True)
 
-    threading.Thread(target=announce, daemon=True).start()
-    server.run()
+    _serve(server, announce, host, port)
+
+
+def _serve(server: Server, when_started: Callable[[], None], host: str, port: int) -> None:
+    """Serve until SIGINT or SIGTERM; `when_started` runs in a thread as soon as requests are answered."""
+
+    def wait() -> None:
+        while not server.started:
+            if server.should_exit:
+                return
+            time.sleep(0.02)
+        when_started()
+
+    threading.Thread(target=wait, daemon=True).start()
+    with suppress(SystemExit):  # how uvicorn says that it could not start
+        server.run()
     if not server.started:
         raise ValueError(f"the service could not start at {host}:{port}. Fix: see the log above, or another --port.")
 
@@ -210,6 +226,53 @@ def _check(location: str, json: bool) -> None:
         out.print(f"{len(streams)} streams, {total} samples: {verdict}")
     if problems:
         raise typer.Exit(1)
+
+
+@serve.command(cls=HelpCommand)
+def demo(
+    store: Annotated[
+        str | None,
+        typer.Option("--store", metavar="FOLDER", help="Keep the data here and continue from it.", show_default="none"),
+    ] = None,
+    port: Annotated[int, typer.Option("--port", metavar="N", help="0 takes a free one.", min=0, max=65535)] = 8000,
+) -> None:
+    """Run a service whose streams feed themselves with bundled features, and show its dashboard.
+
+    It prints the address of the dashboard. Ctrl-C ends it. Without --store, its data is deleted then.
+
+    For example: zeroshift serve demo
+    """
+    _require_serve()
+    from threadpoolctl import threadpool_limits
+
+    from zeroshift.serve.demo import STREAMS, Feeder
+    from zeroshift.serve.server import configure_log, make_server
+    from zeroshift.serve.service import Limits, Service
+    from zeroshift.serve.store import open_store
+
+    human, limits = console(stderr=True), Limits()
+    feeders: list[Feeder] = []
+    configure_log("warning")
+    with tempfile.TemporaryDirectory(prefix="zeroshift-") as temporary:
+        opened = open_store(store or temporary)
+        host = "127.0.0.1"
+        server = make_server(lambda: Service(opened, limits=limits, auth=False), host=host, port=port, limits=limits)
+
+        def feed() -> None:
+            human.print(f"The dashboard is at {server.address}/\n", soft_wrap=True, style="bold")
+            for stream in STREAMS:
+                human.print(f"  {stream.name:22}{stream.about}", soft_wrap=True)
+                feeders.append(Feeder(stream, server.address, lambda: server.should_exit))
+            human.print("\nWithout API keys: every program on this machine may use it. Ctrl-C ends it.", soft_wrap=True)
+
+        # The threads of a BLAS wait for each other, and those of four streams would do so most of the time.
+        with threadpool_limits(1):
+            _serve(server, feed, host, port)
+        for feeder in feeders:
+            feeder.join()
+            if feeder.error is not None:
+                human.print(f"{feeder.name} ended early: {feeder.error}", style="yellow", soft_wrap=True)
+    human.print(f"ended; the data is in {store}" if store else "ended; the data is deleted", soft_wrap=True)
 
 
 @serve.command(cls=HelpCommand)

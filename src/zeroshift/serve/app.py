@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
@@ -35,7 +35,7 @@ from zeroshift.serve.inputs import (
     parse_samples,
 )
 from zeroshift.serve.keys import LOCAL, Principal
-from zeroshift.serve.service import Service, visible
+from zeroshift.serve.service import Service, usable_methods, visible
 from zeroshift.serve.stream import Stream
 
 __all__ = ["create_app"]
@@ -43,6 +43,9 @@ __all__ = ["create_app"]
 log = logging.getLogger("zeroshift.serve")
 
 HEARTBEAT_SECONDS = 15.0
+HEARTBEAT = ": heartbeat\n\n"
+OVERVIEW_SECONDS = 0.5
+"""Between two looks at all streams."""
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
 SECURITY = {
     "Content-Security-Policy": (
@@ -262,6 +265,18 @@ def _add_streams(app: FastAPI) -> None:
         shown = visible(list(service.streams.values()), principal.prefix)
         return {"streams": [await service.overview(stream) for stream in shown]}
 
+    @app.get("/v1/events", tags=["streams"], summary="Server-sent events of all streams")
+    async def all_events(request: Request, principal: Reader) -> Any:
+        service = service_of(request)
+        if service.overviews >= service.limits.subscribers:
+            raise Problem(429, "too_many_subscribers", f"{service.overviews} clients listen already.", retry_after=10)
+        return _event_response(_overview_events(service, principal.prefix))
+
+    @app.get("/v1/methods", tags=["streams"], summary="Methods that a stream can have")
+    async def list_methods(request: Request, principal: Reader) -> Any:
+        found = [{"name": one.name, "headline": one.headline} for one in usable_methods()]
+        return {"methods": found, "default": service_of(request).default_method}
+
     @app.post(
         "/v1/streams/{stream_id:path}/samples", tags=["samples"], summary="Classify samples and learn from them",
         openapi_extra=SAMPLES_BODY,
@@ -305,10 +320,7 @@ def _add_streams(app: FastAPI) -> None:
     async def events(request: Request, principal: Reader, stream_id: StreamId) -> Any:
         stream = await find_stream(request, principal, stream_id)
         service = service_of(request)
-        waiting = service.subscribe(stream)
-        return StreamingResponse(
-            _events(service, stream, waiting), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
-        )
+        return _event_response(_events(service, stream, service.subscribe(stream)))
 
     @app.get("/v1/streams/{stream_id:path}/statistics", tags=["streams"], summary="Everything a dashboard shows")
     async def statistics(request: Request, principal: Reader, stream_id: StreamId) -> Any:
@@ -324,8 +336,8 @@ def _add_streams(app: FastAPI) -> None:
     ) -> Any:
         stream = await find_stream(request, principal, stream_id)
         service = service_of(request)
-        kept = {seq for seq, _ in await service.read(service.store.thumbnails, stream.record)}
-        return {"disagreements": _disagreements(stream, kept)[:limit]}
+        labels = await service.read(service.store.labels, stream.record)
+        return {"disagreements": (await _disagreements(service, stream, labels))[:limit]}
 
     @app.get("/v1/streams/{stream_id:path}/thumbnails/{seq}", tags=["streams"], summary="A small image of a sample")
     async def thumbnail(
@@ -427,18 +439,25 @@ def _add_operations(app: FastAPI) -> None:
 
 
 def _add_dashboard(app: FastAPI) -> None:
-    """Pages in the folder `dashboard`, if this installation has it: index.html is at `/`."""
+    """The page at `/`, and the files that it loads. Whoever has no key gets the page and no data."""
     folder = FilePath(__file__).parent / "dashboard"
     kinds = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-    files = {path.name: path for path in folder.glob("*") if path.suffix in kinds} if folder.is_dir() else {}
+    files = {path.name: path for path in folder.iterdir() if path.suffix in kinds}
+    page = files.pop("index.html")
+
+    def answer(path: FilePath) -> Response:
+        kind = f"{kinds[path.suffix]}; charset=utf-8"
+        return Response(path.read_bytes(), media_type=kind, headers={"Cache-Control": "no-cache"})
 
     @app.get("/", include_in_schema=False)
+    async def dashboard() -> Any:
+        return answer(page)
+
     @app.get("/dashboard/{name}", include_in_schema=False)
-    async def dashboard(name: str = "index.html") -> Any:
+    async def dashboard_file(name: str) -> Any:
         if name not in files:
             raise Problem(404, "not_found", "There is no such page.")
-        path = files[name]
-        return Response(path.read_bytes(), media_type=f"{kinds[path.suffix]}; charset=utf-8")
+        return answer(files[name])
 
 
 async def _command(stream: Stream, run: Callable[[], Any]) -> Any:
@@ -463,7 +482,6 @@ async def _describe(service: Service, stream: Stream) -> dict[str, Any]:
 async def _statistics(service: Service, stream: Stream) -> dict[str, Any]:
     record, monitor = stream.record, stream.monitor
     labels = await service.read(service.store.labels, record)
-    kept = {seq for seq, _ in await service.read(service.store.thumbnails, record)}
     right = sum(label == predicted for _, label, predicted, *_ in labels)
     zero_shot_right = sum(label == zero_shot for _, label, _, zero_shot, *_ in labels)
     return {
@@ -478,7 +496,7 @@ async def _statistics(service: Service, stream: Stream) -> dict[str, Any]:
                 stream.classes, monitor.histogram, monitor.zero_shot_histogram, strict=True
             )
         ],
-        "disagreements": _disagreements(stream, kept),
+        "disagreements": await _disagreements(service, stream, labels),
         "labelled": {
             "samples": len(labels),
             "accuracy": right / len(labels) if labels else None,
@@ -487,14 +505,17 @@ async def _statistics(service: Service, stream: Stream) -> dict[str, Any]:
     }
 
 
-def _disagreements(stream: Stream, thumbnails: set[int]) -> list[dict[str, Any]]:
+async def _disagreements(service: Service, stream: Stream, labels: Sequence[Any]) -> list[dict[str, Any]]:
     names, address = stream.classes, f"/v1/streams/{stream.record.id}/thumbnails"
+    thumbnails = {seq for seq, _ in await service.read(service.store.thumbnails, stream.record)}
+    confirmed = {seq: label for seq, label, *_ in labels}
     return [
         {
             **one,
             "label": names[one["label"]],
             "zero_shot": names[one["zero_shot"]],
             "thumbnail": f"{address}/{one['seq']}" if one["seq"] in thumbnails else None,
+            "confirmed": names[confirmed[one["seq"]]] if one["seq"] in confirmed else None,
         }
         for one in stream.monitor.last_disagreements()
     ]
@@ -562,6 +583,10 @@ async def _parse_form(request: Request, service: Service) -> Samples:
     return samples
 
 
+def _event_response(events: AsyncIterator[str]) -> Response:
+    return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+
 async def _events(
     service: Service, stream: Stream, waiting: asyncio.Queue[tuple[str, dict[str, Any]]]
 ) -> AsyncIterator[str]:
@@ -571,10 +596,12 @@ async def _events(
         yield _event("hello", stream.record.seq, {"seq": stream.record.seq, "epoch": stream.record.epoch})
         while not stopping.done():
             getting = asyncio.ensure_future(waiting.get())
-            await asyncio.wait({getting, stopping}, timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            try:
+                await asyncio.wait({getting, stopping}, timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                getting.cancel()  # without effect if it is done
             if not getting.done():
-                getting.cancel()
-                yield ": heartbeat\n\n"
+                yield HEARTBEAT
                 continue
             name, content = getting.result()
             if name == "samples":
@@ -585,6 +612,37 @@ async def _events(
     finally:
         stopping.cancel()
         service.unsubscribe(stream, waiting)
+
+
+async def _overview_events(service: Service, prefix: str) -> AsyncIterator[str]:
+    """`hello` with all streams; then `streams`: those that have changed, and the names of those that were deleted."""
+    known: dict[str, Any] | None = None
+    stopping = asyncio.ensure_future(service.stopping.wait())
+    service.overviews += 1
+    try:
+        while not stopping.done():
+            started = time.monotonic()
+            found = {stream.record.id: stream for stream in visible(list(service.streams.values()), prefix)}
+            now = {name: _version(stream) for name, stream in found.items()}
+            changed = [found[name] for name in now if known is None or known.get(name) != now[name]]
+            gone = sorted((known or now).keys() - now.keys())
+            if changed or gone or known is None:
+                content = {"streams": [await service.overview(stream) for stream in changed], "deleted": gone}
+                yield _event("hello" if known is None else "streams", len(now), content)
+            else:
+                yield HEARTBEAT
+            known = now
+            # Many streams are compared less often, so that this never keeps the service busy.
+            await asyncio.wait({stopping}, timeout=max(OVERVIEW_SECONDS, 10 * (time.monotonic() - started)))
+    finally:
+        service.overviews -= 1
+        stopping.cancel()
+
+
+def _version(stream: Stream) -> tuple[Any, ...]:
+    """Changes with everything that an overview shows."""
+    record = stream.record
+    return record.number, record.seq, record.epoch, record.alarm is None, stream.failure, stream.queued
 
 
 def _event(name: str, number: int, content: Mapping[str, Any]) -> str:

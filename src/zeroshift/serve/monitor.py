@@ -29,6 +29,9 @@ REFIT = 64
 POINTS = 240
 """Most points of a curve over time; when there are more, two neighbours become one."""
 
+TREND_POINTS = 60
+"""Points of `trend`."""
+
 FIRST_POINT = 32
 """Samples in a point, at first."""
 
@@ -230,6 +233,11 @@ class Monitor:
         """Points over time, oldest first; the last may have fewer samples."""
         with self._lock:
             return [*self.points, *([self._open] if self._open else [])]
+
+    def trend(self) -> list[float]:
+        """Agreement with zero-shot at the last points of the curve, for a drawing as small as a word."""
+        with self._lock:
+            return [round(point["agreement"], 4) for point in self.points[-TREND_POINTS:]]
 
     def last_disagreements(self) -> list[dict[str, Any]]:
         """Newest first."""

@@ -91,6 +91,8 @@ class Service:
         self.keys = AccessKeys(store)
         self.streams: dict[str, Stream] = {}
         self.stopping = asyncio.Event()
+        self.overviews = 0
+        """Clients that listen to changes of all streams."""
         self._committer = Committer(store)
         self._threads = ThreadPoolExecutor(threads or max(2, os.cpu_count() or 1), "zeroshift-stream")
         self._reading = ThreadPoolExecutor(4, "zeroshift-read")
@@ -358,6 +360,7 @@ class Service:
             "n_seen": record.seq,
             "epoch": record.epoch,
             "health": self.health(stream),
+            "trend": stream.monitor.trend(),
         }
 
     def health(self, stream: Stream) -> dict[str, Any]:
@@ -400,7 +403,7 @@ def stream_config(body: Mapping[str, Any], default_method: str) -> dict[str, Any
         raise Problem(422, "unknown_method", str(error)[:1000]) from error
     required = [one for one in info.needs if one not in ("prototypes",)]
     if info.protocol != "online" or required or info.cls.model_parameters:
-        usable = [one.name for one in methods.list_methods("online") if one.needs == ("prototypes",)]
+        usable = [one.name for one in usable_methods()]
         raise Problem(
             422, "unknown_method", f"{name} cannot run in a stream: it must be online and need nothing but "
             f"prototypes. Fix: one of {', '.join(usable)}, each also with +filter.",
@@ -422,6 +425,11 @@ def stream_config(body: Mapping[str, Any], default_method: str) -> dict[str, Any
     except ValueError as error:
         raise Problem(422, "invalid_stream", "Parameters must be finite.") from error
     return config
+
+
+def usable_methods() -> list[methods.MethodInfo]:
+    """The methods that can run in a stream: online, and in need of nothing but prototypes."""
+    return [one for one in methods.list_methods("online") if one.needs == ("prototypes",)]
 
 
 class Metrics:

@@ -683,7 +683,7 @@ class Stream:
         config = {**self.config, "method": method_name, "parameters": parameters}
         method = make_method(config, record.prototypes)
         labels = {seq: label for seq, label, *_ in self._store.labels(record)}
-        count = changed = right_before = right_now = 0
+        count = changed = labelled = right_before = right_now = 0
         confidence_before = confidence_now = 0.0
         examples: list[dict[str, Any]] = []
         first = self._store.first_sample(record)
@@ -696,6 +696,7 @@ class Stream:
             confidence_now += float(answers.max(axis=1).sum())
             for row in range(batch.count):
                 if (label := labels.get(batch.first + row)) is not None:
+                    labelled += 1
                     right_before += int(before[row] == label)
                     right_now += int(now[row] == label)
             for row in np.flatnonzero(now != before)[: max(0, 20 - len(examples))]:
@@ -717,7 +718,7 @@ class Stream:
             "agreement": 1 - changed / count if count else None,
             "mean_confidence": confidence_now / count if count else None,
             "mean_confidence_answered": confidence_before / count if count else None,
-            "labelled": {"samples": len(labels), "right": right_now, "right_answered": right_before},
+            "labelled": {"samples": labelled, "right": right_now, "right_answered": right_before},
             "examples": examples,
         }
 
