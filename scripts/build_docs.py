@@ -31,9 +31,10 @@ RENAMED = {
     "CHANGELOG.md": "changelog.md",
     "README.md": "index.md",
     "benchmarks/RESULTS.md": "results/index.md",
+    "examples/README.md": "examples/index.md",
     "src/zeroshift/data/bundle/README.md": "bundle.md",
 }
-"""Where files are on the site; docs/NAME is NAME, and benchmarks/results/NAME is results/NAME."""
+"""Where files are on the site; docs/NAME is NAME, benchmarks/results/NAME is results/NAME, and examples/NAME stays."""
 
 PROTOCOLS = {
     "online": "Online methods predict every sample when it arrives, and improve with the samples before it.",
@@ -47,7 +48,7 @@ def site_name(source: str) -> str | None:
     """Where a file of the repository is on the site, or None if it is not there."""
     if source in RENAMED:
         return RENAMED[source]
-    for folder, target in (("docs/", ""), ("benchmarks/results/", "results/")):
+    for folder, target in (("docs/", ""), ("benchmarks/results/", "results/"), ("examples/", "examples/")):
         if source.startswith(folder):
             return target + source.removeprefix(folder)
     return None
@@ -75,6 +76,7 @@ def site_links(text: str, source: str, target: str) -> str:
 def copy_pages(folder: Path) -> None:
     pages = [*sorted((ROOT / "docs").rglob("*")), *sorted((ROOT / "benchmarks" / "results").glob("*.md"))]
     pages += [ROOT / name for name in RENAMED if name != "README.md"]
+    pages += sorted((ROOT / "examples").glob("*.py"))
     for page in pages:
         if page.is_dir():
             continue

@@ -17,7 +17,7 @@ from zeroshift.data import packs
 from zeroshift.evaluate import runner
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "benchmarks/RESULTS.md")]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "benchmarks/RESULTS.md", "examples/README.md")]
 PAGES += sorted((ROOT / "docs").glob("*.md"))
 MEASUREMENTS = sorted((ROOT / "benchmarks" / "results").glob("*.md"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

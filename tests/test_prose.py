@@ -28,7 +28,7 @@ INSTEAD = {
 }
 PATTERN = re.compile("|".join(rf"\b(?:{phrase.replace(' ', ' +')})\b" for phrase in INSTEAD), re.IGNORECASE)
 
-FOLDERS = ("src", "docs", "tests", "benchmarks", "scripts")
+FOLDERS = ("src", "docs", "tests", "benchmarks", "scripts", "examples")
 FILES = sorted(
     path
     for path in (*ROOT.glob("*.md"), ROOT / "Makefile", *(p for name in FOLDERS for p in (ROOT / name).rglob("*")))
