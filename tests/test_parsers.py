@@ -8,7 +8,9 @@ import os
 import random
 import sys
 import threading
+import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -228,3 +230,54 @@ def test_damaged_archives_are_refused_or_give_the_same_arrays(tmp_path, write):
             continue
         assert sorted(keys) == sorted(arrays)
         assert all(np.array_equal(found[name], arrays[name]) for name in ("features", "labels"))
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (3, 4), (0, 5), (2, 3, 4)])
+@pytest.mark.parametrize("dtype", ["<f2", ">f4", "<f8", "|u1", "<i8", "|b1", "<U7", "|S3"])
+def test_headers_that_numpy_writes_are_read_without_syntax_trees(tmp_path, monkeypatch, shape, dtype):
+    """Python 3.11 cannot parse syntax trees in several threads."""
+    np.save(tmp_path / "a.npy", np.zeros(shape, dtype))
+    monkeypatch.setattr(parsers.ast, "literal_eval", None)
+    with open(tmp_path / "a.npy", "rb") as handle:
+        header = parsers.read_array_header(handle, "a.npy")
+        assert (header.shape, header.fortran, header.dtype) == (shape, False, np.dtype(dtype))
+        assert len(handle.read()) == np.zeros(shape, dtype).nbytes
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("{'shape': (3, 4), 'descr': '<f4', 'fortran_order': True}", ((3, 4), True)),
+        ('{"descr": "<f4", "fortran_order": False, "shape": (3,)}', ((3,), False)),
+        ("{'descr': '<f4', 'fortran_order': False, 'shape': (3,4)}", ((3, 4), False)),
+        ("{'descr': '<f4', 'fortran_order': False, 'shape': (3)}", None),
+        ("{'descr': '<f4', 'fortran_order': False, 'shape': (03, 4)}", None),
+        ("{'descr': '<f4', 'fortran_order': 0, 'shape': (3, 4)}", None),
+    ],
+)
+def test_headers_of_other_programs(text, fields):
+    content = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+    if fields is None:
+        with pytest.raises(FileFormatError, match="it cannot be read: its header is damaged"):
+            parsers.read_array_header(io.BytesIO(content), "it")
+    else:
+        assert parsers.read_array_header(io.BytesIO(content), "it")[:2] == fields
+
+
+def test_syntax_trees_are_parsed_one_at_a_time(monkeypatch):
+    text = b"{'shape': (3, 4), 'descr': '<f4', 'fortran_order': False}"
+    content = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+    real, inside, together = parsers.ast.literal_eval, [], []
+
+    def watched(text):
+        inside.append(1)
+        time.sleep(0.001)
+        together.append(len(inside))
+        found = real(text)
+        inside.pop()
+        return found
+
+    monkeypatch.setattr(parsers.ast, "literal_eval", watched)
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda _: parsers.read_array_header(io.BytesIO(content), "it"), range(40)))
+    assert together == [1] * 40

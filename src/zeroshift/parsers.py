@@ -13,6 +13,7 @@ import math
 import os
 import re
 import stat
+import threading
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -27,6 +28,7 @@ __all__ = [
     "check_regular_file",
     "parse_json",
     "parse_npy",
+    "read_array_header",
     "read_bytes",
     "read_json",
     "read_npy",
@@ -179,7 +181,18 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 # NumPy arrays
 
 
-class _ArrayHeader(NamedTuple):
+_PLAIN_HEADER = re.compile(
+    r"\{'descr': '([<>|=]?[A-Za-z]\d{0,9})', 'fortran_order': (True|False), "
+    r"'shape': \(((?:(?:0|[1-9]\d{0,18}), ?)*(?:0|[1-9]\d{0,18})?)\),? ?\}"
+)
+"""The header of an array of numbers or text as NumPy writes it; others are parsed as Python."""
+
+_AST_LOCK = threading.Lock()
+"""Python 3.11 counts the depth of its syntax trees for all threads together: two that parse at the same time fail with
+"AST constructor recursion depth mismatch"."""
+
+
+class ArrayHeader(NamedTuple):
     """What the header of an .npy array declares."""
 
     shape: tuple[int, ...]
@@ -272,8 +285,22 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, source: str) -
     return array.reshape(header.shape, order="F" if header.fortran else "C")
 
 
-def _read_array_header(handle: IO[bytes], size: int, source: object) -> _ArrayHeader:
-    """The header of an .npy array of `size` bytes, checked against this size. `handle` is then at the data."""
+def _read_array_header(handle: IO[bytes], size: int, source: object) -> ArrayHeader:
+    """As `read_array_header`, for an array of `size` bytes, header included; the size is checked."""
+    before = handle.tell()
+    header = read_array_header(handle, source)
+    expected = math.prod(header.shape) * header.dtype.itemsize
+    present = size - (handle.tell() - before)
+    if expected != present:
+        raise FileFormatError(
+            f"{source} cannot be read: an array of shape {header.shape} and type {header.dtype} takes {expected:,} "
+            f"bytes, and {present:,} follow its header. Fix: it may be truncated; write or copy it again."
+        )
+    return header
+
+
+def read_array_header(handle: IO[bytes], source: object) -> ArrayHeader:
+    """The header of an .npy array; several threads may read headers. `handle` is then at the data."""
     start = handle.read(8)
     if start[:4] == b"PK\x03\x04":
         raise FileFormatError(f"{source} is not an .npy file but an .npz archive. Fix: numpy.save the array alone.")
@@ -287,22 +314,14 @@ def _read_array_header(handle: IO[bytes], size: int, source: object) -> _ArrayHe
     text = handle.read(length)
     if len(text) < length:
         raise FileFormatError(f"{source} cannot be read: it ends within its header, so it is truncated. {COPY_AGAIN}")
-    header = _parse_array_header(text.decode("latin-1" if start[6:7] != b"\x03" else "utf-8", "replace"), source)
-    expected = math.prod(header.shape) * header.dtype.itemsize
-    present = size - len(start) - len(length_bytes) - length
-    if expected != present:
-        raise FileFormatError(
-            f"{source} cannot be read: an array of shape {header.shape} and type {header.dtype} takes {expected:,} "
-            f"bytes, and {present:,} follow its header. Fix: it may be truncated; write or copy it again."
-        )
-    return header
+    return _parse_array_header(text.decode("latin-1" if start[6:7] != b"\x03" else "utf-8", "replace"), source)
 
 
-def _parse_array_header(text: str, source: object) -> _ArrayHeader:
+def _parse_array_header(text: str, source: object) -> ArrayHeader:
     try:
         if sum(map(text.count, "([{")) > MAX_DEPTH:
             raise ValueError("too many brackets")
-        fields = ast.literal_eval(text.strip())
+        fields = _header_fields(text.strip())
         shape, fortran = fields["shape"], fields["fortran_order"]
         if fields.keys() != {"descr", "fortran_order", "shape"} or not isinstance(fortran, bool):
             raise ValueError("unknown fields")
@@ -323,4 +342,13 @@ def _parse_array_header(text: str, source: object) -> _ArrayHeader:
             f"{source} is a structured array with the fields {', '.join(map(repr, dtype.names))}, which is not read. "
             "Fix: save numpy.lib.recfunctions.structured_to_unstructured(x), if every field is a number."
         )
-    return _ArrayHeader(shape, fortran, dtype)
+    return ArrayHeader(shape, fortran, dtype)
+
+
+def _header_fields(text: str) -> Any:
+    plain = _PLAIN_HEADER.fullmatch(text)
+    if plain is not None and ("," in plain[3] or not plain[3]):  # "(5)" is no tuple
+        shape = tuple(int(number) for number in plain[3].split(",") if number.strip())
+        return {"descr": plain[1], "fortran_order": plain[2] == "True", "shape": shape}
+    with _AST_LOCK:
+        return ast.literal_eval(text)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import tempfile
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from statistics import median
@@ -185,18 +187,23 @@ class RayExecutor(Executor):
         self._ray = ray
         self._owned = not ray.is_initialized()
         if self._owned:
-            quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-            try:
-                ray.init(address=address or "auto", **quiet)
-            except ConnectionError as error:
-                if address is not None:
-                    raise ConnectionError(f"no Ray cluster answers at {address} ({error}). Fix: ray start.") from error
-                ray.init(include_dashboard=False, **quiet)
+            with _kept_signals():
+                self._join(ray, address)
         resources = ray.cluster_resources()
         available = int(resources.get("GPU", 0) / gpus) if gpus else int(resources.get("CPU", 1))
         self.workers = max(1, available)
         # Our own loop starts lost tasks again, the same for every executor.
         self._call = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(_call_function)
+
+    @staticmethod
+    def _join(ray: Any, address: str | None) -> None:
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+        try:
+            ray.init(address=address or "auto", **quiet)
+        except ConnectionError as error:
+            if address is not None:
+                raise ConnectionError(f"no Ray cluster answers at {address} ({error}). Fix: ray start.") from error
+            ray.init(include_dashboard=False, **quiet)
 
     def close(self) -> None:
         if self._owned:
@@ -218,6 +225,15 @@ class RayExecutor(Executor):
             raise error.cause if isinstance(error.cause, Exception) else error from None
         except self._ray.exceptions.RayError as error:
             raise LostWorkerError(f"{type(error).__name__}") from error
+
+
+@contextmanager
+def _kept_signals() -> Iterator[None]:
+    """Ray ends the process at SIGTERM in a way of its own; inside a command, that is the command's business."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, before)
 
 
 def _call_function(function: Callable[[Any], Any], item: Any) -> Any:

@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from zeroshift.files import FileFormatError
+from zeroshift.parsers import read_array_header
+
 __all__ = ["FeatureShards", "Shard", "ShardError"]
 
 SUFFIXES = (".npy", ".parquet", ".safetensors")
@@ -238,9 +241,10 @@ def _read_header(path: str, column: str | None) -> Shard:
         return _parquet_header(path, column)
     with _open(path) as handle:
         if path.endswith(".npy"):
-            version = np.lib.format.read_magic(handle)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, fortran, dtype = read(handle)
+            try:
+                shape, fortran, dtype = read_array_header(handle, path)
+            except FileFormatError as error:
+                raise ShardError(path, str(error).removeprefix(f"{path} ")) from error
             if fortran and len(shape) == 2 and min(shape) > 1:
                 raise ShardError(path, "its numbers are stored by column. Fix: np.ascontiguousarray.")
             start = handle.tell()
