@@ -10,8 +10,16 @@ import numpy as np
 from zeroshift.arrays import Array, Backend, Labelled, as_floats, is_double, to_numpy
 from zeroshift.frozen import Expression
 from zeroshift.methods._shared.similarity import unit_rows
-from zeroshift.methods._shared.training import Trained, TrainedMethod, accuracy_on, label_loss, train, warm_cosine_rate
-from zeroshift.methods._shared.tuning import SGD, AdamW, through_unit_rows
+from zeroshift.methods._shared.training import (
+    Adam,
+    Trained,
+    TrainedMethod,
+    accuracy_on,
+    label_loss,
+    train,
+    warm_cosine_rate,
+)
+from zeroshift.methods._shared.tuning import SGD, through_unit_rows
 from zeroshift.parameters import Choice, Number, array_parameter, parameter
 from zeroshift.zero_shot import logits
 
@@ -42,8 +50,8 @@ class CLIPAdapter(TrainedMethod):
     configuration, to be run with the command of CoOp: gradient descent with momentum 0.9, a first epoch with a learning
     rate of 1e-5 and half a cosine after it, 50 epochs on ImageNet and for one sample per class, 100 for two and four
     and 200 for more. In the paper the best ratio differs between data sets; the code has the constant 0.2, as here, and
-    nothing that chooses it. Difference: the authors train on new random crops in each
-    epoch, here on the given features. Their adapter of the text is not in the code, and not here.
+    nothing that chooses it. Difference: the authors train on new random crops in each epoch, here on the given
+    features. Their adapter of the text is not in the code, and not here.
 
     The initial layers already change features, so that with few steps the method may be less accurate than zero-shot.
     """
@@ -133,13 +141,12 @@ class CLIPAdapter(TrainedMethod):
         return {"epochs": self._trained.epoch}
 
     def _train(self) -> Trained:
+        optimizer = SGD if self.optimizer == "sgd" else Adam
         return train(
             self.support,
             self._start(),
             self._gradients,
-            optimizers=[
-                SGD(self.rate) if self.optimizer == "sgd" else AdamW(self.rate, weight_decay=0.0) for _ in "12"
-            ],
+            optimizers=[optimizer(self.rate, weight_decay=self.weight_decay) for _ in self._shapes],
             epochs=self.epochs,
             batch_size=self.batch_size,
             drop_last=True,
@@ -170,10 +177,7 @@ class CLIPAdapter(TrainedMethod):
         of_hidden = slope @ second
         of_hidden *= hidden > 0
         gradients = (of_hidden.T @ x, slope.T @ hidden)
-        return loss, [
-            backend.asarray(gradient, layer.dtype) + self.weight_decay * layer
-            for gradient, layer in zip(gradients, parameters, strict=True)
-        ]
+        return loss, [backend.asarray(gradient, backend.xp.float64) for gradient in gradients]
 
     def _layers_output(self, x: Array, first: Array, second: Array) -> tuple[Array, Array, Array]:
         """What the first layer and the second make of features (n, d), and the mixture with them."""

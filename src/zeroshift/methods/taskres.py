@@ -10,8 +10,16 @@ import numpy as np
 from zeroshift.arrays import Array, Backend, Labelled
 from zeroshift.methods._shared.linear_head import LinearHead
 from zeroshift.methods._shared.similarity import unit_rows
-from zeroshift.methods._shared.training import Trained, TrainedMethod, accuracy_on, label_loss, train, warm_cosine_rate
-from zeroshift.methods._shared.tuning import AdamW, through_unit_rows
+from zeroshift.methods._shared.training import (
+    Adam,
+    Trained,
+    TrainedMethod,
+    accuracy_on,
+    label_loss,
+    train,
+    warm_cosine_rate,
+)
+from zeroshift.methods._shared.tuning import through_unit_rows
 from zeroshift.parameters import Number, Optional, array_parameter, parameter
 
 __all__ = ["TaskRes"]
@@ -106,7 +114,7 @@ class TaskRes(TrainedMethod):
             self.support,
             [self.zeros(self.n_classes, self.dimension)],
             self._gradient,
-            optimizers=[AdamW(self.rate, weight_decay=0.0)],
+            optimizers=[Adam(self.rate, weight_decay=self.weight_decay)],
             epochs=self._epochs,
             batch_size=self.batch_size,
             drop_last=True,
@@ -129,8 +137,6 @@ class TaskRes(TrainedMethod):
         of_unit_rows = backend.asarray(slope.T @ x, weights.dtype)
         slope = through_unit_rows(of_unit_rows, weights)
         slope *= self.alpha * self.logit_scale
-        # Adam as the authors use it has no decay of its own: regularisation is part of the gradient.
-        slope += self.weight_decay * residual
         return loss, [slope]
 
     def _head_of(self, parameters: Sequence[Array]) -> LinearHead:

@@ -18,6 +18,7 @@ from zeroshift.serialization import restoring
 
 __all__ = [
     "WARM_UP_RATE",
+    "Adam",
     "Trained",
     "TrainedMethod",
     "accuracy_on",
@@ -116,6 +117,21 @@ def label_loss(logits: Array, labels: Array) -> tuple[Array, Array]:
     gradient /= n * total
     gradient[rows, labels] -= 1 / n
     return loss, gradient
+
+
+class Adam(AdamW):
+    """Adam with L2 regularisation, as in torch: `weight_decay` times the parameter is added to its gradient.
+
+    >>> Adam(rate=0.1, weight_decay=0.5).step(np.array([4.0]), np.array([-1.0]))
+    array([3.9])
+    """
+
+    def __init__(self, rate: float, *, weight_decay: float) -> None:
+        super().__init__(rate, weight_decay=0.0)
+        self._l2 = weight_decay
+
+    def step(self, parameter: Array, gradient: Array) -> Array:
+        return super().step(parameter, gradient + self._l2 * parameter)
 
 
 def accuracy_on(
