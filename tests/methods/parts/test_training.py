@@ -177,6 +177,15 @@ def test_the_epoch_is_chosen_on_the_validation_set(cls, convert):
 
 
 @pytest.mark.parametrize("cls", METHODS)
+def test_objects_with_the_same_parameters_can_be_merged(cls):
+    one, two = create(cls), create(cls)
+    expected = one.adapt(FEATURES[:7])
+    two.adapt(FEATURES[:5])
+    assert one.merge(two).n_seen == 12
+    np.testing.assert_array_equal(one.predict(FEATURES[:7]), expected)
+
+
+@pytest.mark.parametrize("cls", METHODS)
 def test_no_epochs_and_no_losses(cls):
     method = create(cls, epochs=0)
     assert method.losses.shape == (0,)

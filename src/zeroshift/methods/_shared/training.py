@@ -261,6 +261,7 @@ class TrainedMethod(FewShotMethod):
     _trained: Trained = state(
         lambda self: self.__dict__.get("_trained") or self._train(),
         saved_as="",
+        merge=lambda mine, theirs: mine,  # the same, by the same parameters
         check=lambda self, trained: self._check_trained(trained),
     )
 
