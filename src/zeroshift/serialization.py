@@ -13,6 +13,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -26,7 +27,7 @@ from zeroshift.tensor_files import UnverifiedFileWarning, read_tensors, unverifi
 if TYPE_CHECKING:
     from zeroshift.method import Method
 
-__all__ = ["STATE_SCHEMA", "load", "pack", "read_header", "save", "unpack"]
+__all__ = ["STATE_SCHEMA", "load", "pack", "read_header", "restoring", "save", "unpack"]
 
 if TYPE_CHECKING:
     M = TypeVar("M", bound=Method)
@@ -36,6 +37,13 @@ STATE_SCHEMA = 2
 """Increased when earlier versions cannot read the files written now."""
 
 KIND = "state"
+
+_restoring: ContextVar[bool] = ContextVar("restoring", default=False)
+
+
+def restoring() -> bool:
+    """Whether the method being made is one whose state is loaded next: then it need not train what the file has."""
+    return _restoring.get()
 
 
 def save(method: Method, path: str | os.PathLike[str]) -> None:
@@ -129,11 +137,15 @@ def load(
     for name, value in changes.items():
         cls.constraints[name].check(name, value)
     # A file that was edited or damaged must fail here, not later in the middle of a stream.
-    with _errors_of_content(path):
-        method = cls(**arrays, **models, **header["parameters"])
-    if changes:
-        # An error here is about the caller's values, not about the file, so it is raised as it is.
-        method = cls(**arrays, **models, **{**header["parameters"], **changes})
+    token = _restoring.set(True)
+    try:
+        with _errors_of_content(path):
+            method = cls(**arrays, **models, **header["parameters"])
+        if changes:
+            # An error here is about the caller's values, not about the file, so it is raised as it is.
+            method = cls(**arrays, **models, **{**header["parameters"], **changes})
+    finally:
+        _restoring.reset(token)
     with _errors_of_content(path):
         if (method.n_classes, method.dimension) != (header["classes"], header["dimension"]):
             raise ValueError(f"prototypes of {method.n_classes} classes in d = {method.dimension}")

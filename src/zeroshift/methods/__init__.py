@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from zeroshift.methods.awt import AWT as AWT
     from zeroshift.methods.b2tpt import B2TPT as B2TPT
     from zeroshift.methods.bca import BCA as BCA
+    from zeroshift.methods.clip_adapter import CLIPAdapter as CLIPAdapter
     from zeroshift.methods.ctpt import CTPT as CTPT
     from zeroshift.methods.difftpt import DiffTPT as DiffTPT
     from zeroshift.methods.dmn import DMN as DMN
@@ -45,12 +46,14 @@ if TYPE_CHECKING:
     from zeroshift.methods.stata import StatA as StatA
     from zeroshift.methods.swapprompt import SwapPrompt as SwapPrompt
     from zeroshift.methods.t3a import T3A as T3A
+    from zeroshift.methods.taskres import TaskRes as TaskRes
     from zeroshift.methods.tca import TCA as TCA
     from zeroshift.methods.tda import TDA as TDA
     from zeroshift.methods.tent import Tent as Tent
     from zeroshift.methods.timo import TIMO as TIMO
     from zeroshift.methods.timo import TIMOS as TIMOS
     from zeroshift.methods.tip_adapter import TipAdapter as TipAdapter
+    from zeroshift.methods.tip_adapter_f import TipAdapterF as TipAdapterF
     from zeroshift.methods.tps import TPS as TPS
     from zeroshift.methods.tpt import TPT as TPT
     from zeroshift.methods.transclip import HistoTransCLIP as HistoTransCLIP
