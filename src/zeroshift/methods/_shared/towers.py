@@ -58,6 +58,20 @@ class PromptedText(Tower):
         of `context`.
         """
 
+    norms: np.ndarray | None = None
+    """Weights and biases of all layer norms in one vector (P,), float32 or float64; None if they cannot be tuned."""
+
+    def features_with_norms(self, norms: Array) -> Array:
+        """Unit text features (K, d) of the initial context, when the layer norms have the weights and biases `norms`.
+
+        They have the library and device of `norms`.
+        """
+        raise TypeError(f"{self!r} has no layer norms that can be tuned. Fix: zeroshift.encode.prompted_text(...).")
+
+    def pull_back_norms(self, norms: Array, upstream: Array) -> Array:
+        """Gradient (P,) of sum(upstream * features_with_norms(norms)), for upstream (K, d)."""
+        raise TypeError(f"{self!r} has no layer norms that can be tuned. Fix: zeroshift.encode.prompted_text(...).")
+
 
 class VisionOutput(NamedTuple):
     """Output of the image side for a batch of B images."""
@@ -118,6 +132,20 @@ class PromptedVision(Tower):
     def pull_back_norms(self, images: Array, norms: Array, upstream: Array) -> Array:
         """Gradient (P,) of sum(upstream * encode_with_norms(images, norms)), for upstream (B, d)."""
         raise TypeError(f"{self!r} has no layer norms that can be tuned. Fix: zeroshift.encode.prompted_vision(...).")
+
+    noise_shape: tuple[int, ...] | None = None
+    """Shape of a noise map, which is the same for all images; None if noise cannot be added to them."""
+
+    def encode_with_noise(self, images: Array, noise: Array) -> Array:
+        """Unit features (B, d) of images with `noise` added to their pixels, whose brightness is from 0 to 1.
+
+        Brightness below 0 and above 1 is cut off. The features have the library and device of `noise`.
+        """
+        raise TypeError(f"{self!r} cannot add noise to images. Fix: zeroshift.encode.prompted_vision(...).")
+
+    def pull_back_noise(self, images: Array, noise: Array, upstream: Array) -> Array:
+        """Gradient of sum(upstream * encode_with_noise(images, noise)), of the shape of noise, for upstream (B, d)."""
+        raise TypeError(f"{self!r} cannot add noise to images. Fix: zeroshift.encode.prompted_vision(...).")
 
 
 class LayerOutput(NamedTuple):

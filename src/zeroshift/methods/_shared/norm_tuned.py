@@ -1,0 +1,38 @@
+"""Base class of methods that change the layer norms of the image encoder."""
+
+from __future__ import annotations
+
+from zeroshift.arrays import Array, Backend
+from zeroshift.methods._shared.image_method import VISION, ImageMethod
+from zeroshift.methods._shared.towers import PromptedVision
+from zeroshift.parameters import model_parameter
+
+__all__ = ["NormTuned"]
+
+
+class NormTuned(ImageMethod):
+    """An online method that encodes images with weights and biases of its own in the layer norms, batch by batch."""
+
+    vision: PromptedVision = model_parameter(VISION, "Image side of the encoder.")
+
+    def _validate(self) -> None:
+        super()._validate()
+        if self.vision.norms is None:
+            raise ValueError(
+                f"vision has no layer norms that can be tuned; got {self.vision!r}. "
+                "Fix: vision=zeroshift.encode.prompted_vision(encoder)."
+            )
+
+    def _prepare(self) -> None:
+        backend = Backend.of(self.prototypes)
+        self._initial_norms: Array = backend.asarray(self.vision.norms, backend.xp.float64)
+
+    def _raw_features(self, images: Array, norms: Array) -> Array:
+        """Features (B, d), not normalised, in float64."""
+        backend = Backend.of(self.prototypes)
+        return backend.asarray(self.vision.encode_with_norms(images, norms), backend.xp.float64)
+
+    def _norm_gradient(self, images: Array, norms: Array, upstream: Array) -> Array:
+        """Gradient (P,) with respect to the norms, from that with respect to the raw features (B, d)."""
+        backend = Backend.of(self.prototypes)
+        return backend.asarray(self.vision.pull_back_norms(images, norms, upstream), backend.xp.float64)
