@@ -1,5 +1,7 @@
 """Tent against the outputs of the authors' loop on a tiny CLIP (tests/golden/README.md), and its properties."""
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -41,6 +43,20 @@ def test_agrees_with_the_golden(run, precision):
     if not method.episodic:
         np.testing.assert_allclose(method._norms, expected[f"{run}_norm_params"], atol=5e-6)
         assert np.abs(method._norms - method.vision.norms).max() > 1e-4
+
+
+def test_agrees_with_a_plain_loop():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from plain import towers
+    from tiny_clip import exact_clip, tiny_pixels, tiny_scale
+
+    method, images = make_method("float64"), golden("tiny_clip_tower")["images"][:72]
+    expected = towers.tent(
+        copy.deepcopy(exact_clip()), tiny_pixels(images), torch.tensor(method.prototypes),
+        logit_scale=tiny_scale(), batch=24, rate=1e-3,
+    )  # fmt: skip
+    np.testing.assert_allclose(method.adapt_scores(images.astype(np.float64)), expected, atol=1e-10)
 
 
 def test_a_rate_of_zero_and_one_episodic_step_are_zero_shot():
