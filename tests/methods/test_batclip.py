@@ -47,7 +47,7 @@ def test_agrees_with_the_golden(run, precision):
     for start in range(0, 240, 24):
         images = expected["images"][start : start + 24]
         raw = method._raw_features(images, method._norms[:768])
-        losses.append([float(term) for term in bimodal_loss(raw, method._text, method.logit_scale)[:3]])
+        losses.append([float(term) for term in bimodal_loss(raw, method._text_features(), method.logit_scale)[:3]])
         found.append(method.adapt_scores(images))
     # The goldens are float32; the specification states differences of 2.4e-4 for an independent version.
     np.testing.assert_allclose(np.concatenate(found), expected[f"{run}_logits"], atol=5e-4)
@@ -169,6 +169,9 @@ def test_text_gradients_are_torch_s_and_chunks_do_not_matter(monkeypatch):
     for chunk_size in (64, 3):
         monkeypatch.setattr(text, "chunk_size", chunk_size)
         np.testing.assert_allclose(text.pull_back_norms(text.norms, above), expected, atol=1e-11)
+        found, pull_back = text.linearize_norms(text.norms)
+        np.testing.assert_allclose(found, features.detach(), atol=1e-12)
+        np.testing.assert_allclose(pull_back(above), expected, atol=1e-11)
 
 
 def test_wrong_inputs_are_named():

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
-from zeroshift.arrays import Array, Backend, namespace
+from zeroshift.arrays import Array, Backend, Rows, namespace
 from zeroshift.methods._shared.norm_tuned import NormTuned
 from zeroshift.methods._shared.prompt_tuned import TEXT, check_text
 from zeroshift.methods._shared.similarity import unit_rows
@@ -97,19 +97,19 @@ class BATCLIP(NormTuned):
     they are scaled to unit length, so it also rewards long features. "adam" adds the weight decay to the gradient,
     which pulls the weights of the layer norms towards 0. Their mixed precision, used on a GPU, is not reproduced.
 
-    The classifier is one prompt per class, "a photo of a {class}."; ensembles of prompts are not supported. Its text is
-    encoded again after every step, so each batch costs passes of all K prompts. Gradients are computed for a few images
+    The classifier is one prompt per class, "a photo of a {class}."; ensembles of prompts are not supported. All K
+    prompts are encoded for every batch, and once for every call of `predict`. Gradients are computed for a few images
     and a few prompts at a time, so memory grows neither with the batch nor with K. `reset` restores the encoder's own
     layer norms; the authors do that before every new corruption.
     """
 
     name = "batclip"
     headline = "Adapts the layer norms of both encoders"
-    needs = ("prototypes", "text", "vision")
+    needs = ("prototypes", "vision", "text")
     scored = "before"
     starts_from_prompt = True
     state_size = "3 P: the P weights and biases of the layer norms (65 536 in ViT-B/16) with two moments"
-    complexity = "2 passes of each image, and 2 of K prompts per batch, one of each with gradients"
+    complexity = "up to 2 passes of each image, and up to 2 of K prompts per batch, one of each with gradients"
     example_parameters: ClassVar[Mapping[str, Any]] = {"batch_size": 4}
 
     text: PromptedText = model_parameter(TEXT, "Text side of the encoder.")
@@ -144,35 +144,32 @@ class BATCLIP(NormTuned):
         text_norms = backend.asarray(self.text.norms, backend.xp.float64)
         self._initial_norms = backend.xp.concat([self._initial_norms, text_norms])
 
-    def _derive(self) -> None:
-        self._text = self._text_features(self._norms)
-
     def _adapt_batch(self, images: Array) -> Array:
-        vision_norms, text_norms = self._norms[: self._n_vision], self._norms[self._n_vision :]
-        raw = self._raw_features(images, vision_norms)
-        loss = bimodal_loss(raw, self._text, self.logit_scale)
         backend, optimizer = Backend.of(self.prototypes), copy.deepcopy(self._optimizer)
-        text_gradient = self.text.pull_back_norms(text_norms, loss.text_gradient)
-        gradient = backend.xp.concat(
-            [
-                self._norm_gradient(images, vision_norms, loss.raw_gradient),
-                backend.asarray(text_gradient, backend.xp.float64),
-            ]
-        )
+        raw, pull_back = self._linearize(images, self._norms[: self._n_vision])
+        text, pull_back_text = self.text.linearize_norms(self._norms[self._n_vision :])
+        text = backend.asarray(text, backend.xp.float64)
+        loss = bimodal_loss(raw, text, self.logit_scale)
+        text_gradient = backend.asarray(pull_back_text(loss.text_gradient), backend.xp.float64)
+        gradient = backend.xp.concat([pull_back(loss.raw_gradient), text_gradient])
         if self.optimizer == "adam":
             gradient = gradient + self.weight_decay * self._norms
         norms = optimizer.step(self._norms, gradient)
-        text, scores = self._text_features(norms), self._scores(raw)
+        scores = logits(unit_rows(raw), text, self.logit_scale)
         with self._learning(images.shape[0]):
-            self._norms, self._optimizer, self._text = norms, optimizer, text
+            self._norms, self._optimizer = norms, optimizer
         return scores
 
+    def _predict_blocks(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
+        text = self._text_features()  # once for all blocks
+        return ((block, self._scores(images, text)) for block, images in rows.blocks(self._predict_rows))
+
     def _predict_scores(self, features: Array) -> Array:
-        return self._scores(self._raw_features(features, self._norms[: self._n_vision]))
+        return self._scores(features, self._text_features())
 
-    def _scores(self, raw: Array) -> Array:
-        return logits(unit_rows(raw), self._text, self.logit_scale)
+    def _scores(self, images: Array, text: Array) -> Array:
+        return logits(unit_rows(self._raw_features(images, self._norms[: self._n_vision])), text, self.logit_scale)
 
-    def _text_features(self, norms: Array) -> Array:
+    def _text_features(self) -> Array:
         backend = Backend.of(self.prototypes)
-        return backend.asarray(self.text.features_with_norms(norms[self._n_vision :]), backend.xp.float64)
+        return backend.asarray(self.text.features_with_norms(self._norms[self._n_vision :]), backend.xp.float64)

@@ -97,7 +97,7 @@ class Mint(NormTuned):
     headline = "Spreads classes through the image layer norms"
     needs = ("prototypes", "vision")
     state_size = "2 K (d + 1) + P: two sets of class sums, and the mean gradient of P weights and biases"
-    complexity = "3 passes of each image, one of them with gradients"
+    complexity = "up to 3 passes of each image, one of them with gradients"
     example_parameters: ClassVar[Mapping[str, Any]] = {"batch_size": 4}
 
     batch_size: int = parameter(
@@ -135,11 +135,13 @@ class Mint(NormTuned):
         self._norms = self._stepped(self._gradient_mean)
 
     def _adapt_batch(self, images: Array) -> Array:
-        raw = self._raw_features(images, self._initial_norms)
+        raw, pull_back = self._linearize(images, self._initial_norms)
         features = unit_rows(raw)
         classes = self._classes(features)
         before = self._before.added(features, classes)
-        gradient = self._gradient(images, raw, classes, before)
+        gradient = self.zeros(*self._initial_norms.shape)
+        if int((before.counts > 0).sum()) > 1:  # otherwise the mean of the class is that of all features
+            gradient = pull_back(through_unit_rows(variance_gradient(classes, before), raw))
         gradient_mean = self._gradient_mean + (gradient - self._gradient_mean) / (self._n_batches + 1)
         norms = self._stepped(gradient_mean)
         adapted = unit_rows(self._raw_features(images, norms))
@@ -149,13 +151,6 @@ class Mint(NormTuned):
             self._before, self._after, self._norms = before, after, norms
             self._gradient_mean, self._n_batches = gradient_mean, self._n_batches + 1
         return scores
-
-    def _gradient(self, images: Array, raw: Array, classes: Array, seen: ClassSums) -> Array:
-        """Gradient (P,) of a batch with respect to the encoder's own layer norms."""
-        if int((seen.counts > 0).sum()) == 1:  # its mean is that of all features
-            return self.zeros(*self._initial_norms.shape)
-        upstream = through_unit_rows(variance_gradient(classes, seen), raw)
-        return self._norm_gradient(images, self._initial_norms, upstream)
 
     def _stepped(self, gradient: Array) -> Array:
         return AdamW(self.rate, weight_decay=0.0).step(self._initial_norms, gradient)

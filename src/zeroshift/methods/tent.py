@@ -48,7 +48,7 @@ class Tent(NormTuned):
     needs = ("prototypes", "vision")
     scored = "before"
     state_size = "3 P: the P weights and biases of the layer norms (39 936 in ViT-B/16) with two moments"
-    complexity = "2 S passes of each image, S of them with gradients, S = steps"
+    complexity = "up to 2 S passes of each image, S of them with gradients, S = steps"
     example_parameters: ClassVar[Mapping[str, Any]] = {"batch_size": 4}
 
     batch_size: int = parameter(
@@ -78,11 +78,11 @@ class Tent(NormTuned):
     def _adapt_batch(self, images: Array) -> Array:
         norms, optimizer = self._norms, copy.deepcopy(self._optimizer)
         for _ in range(self.steps):
-            raw = self._raw_features(images, norms)
+            raw, pull_back = self._linearize(images, norms)
             scores = self._scores(raw)
             _, gradient = entropy_of_each(scores)
             unit_gradient = self.logit_scale * (gradient @ self.prototypes64) / images.shape[0]
-            norms = optimizer.step(norms, self._norm_gradient(images, norms, through_unit_rows(unit_gradient, raw)))
+            norms = optimizer.step(norms, pull_back(through_unit_rows(unit_gradient, raw)))
         with self._learning(images.shape[0]):
             if not self.episodic:
                 self._norms, self._optimizer = norms, optimizer

@@ -84,7 +84,7 @@ class TNT(EpisodicImageMethod):
 
     name = "tnt"
     headline = "Tunes noise on the pixels of each image"
-    needs = ("prototypes", "views", "vision")
+    needs = ("prototypes", "vision", "views")
     overconfident = True
     state_size = "K d + P: the prototypes, and the initial noise for the P numbers of an image"
     complexity = "2 V + (2 S - 1) n passes of an image, S n of them with gradients, S = steps, n views kept"

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from zeroshift.arrays import Array, Backend, is_array, to_numpy
+from zeroshift.encode.encoder import is_out_of_memory
 from zeroshift.encode.tuning.autograd_utils import for_each_chunk, powers_of_two
 
 if TYPE_CHECKING:
@@ -79,32 +80,75 @@ class NormLayers:
             for handle in handles:
                 handle.remove()
 
+    def keep(self, norms: torch.Tensor, count: int, features: Callable[[slice], torch.Tensor]) -> KeptRows | None:
+        """The first `count` rows with what their gradient needs; None if there is not enough memory for that."""
+        tensor = norms.clone().requires_grad_()
+        try:
+            with self.replaced(tensor):
+                return KeptRows(features(slice(0, count)), tensor)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        return None
+
     def pull_back(
-        self, norms: torch.Tensor, upstream: torch.Tensor, chunk_size: int, features: Callable[[slice], torch.Tensor]
+        self,
+        norms: torch.Tensor,
+        upstream: torch.Tensor,
+        chunk_size: int,
+        features: Callable[[slice], torch.Tensor],
+        kept: KeptRows | None = None,
     ) -> tuple[torch.Tensor, int]:
         """Gradient (P,) of sum(upstream * features) with respect to `norms`, and the size of chunks that fitted.
 
-        `features(rows)` computes some rows, with gradients; `upstream` has one row for each. Raises ValueError for a
-        gradient that is not finite.
+        `features(rows)` computes some rows, with gradients; `upstream` has one row for each. The first rows may be
+        `kept` from before. Raises ValueError for a gradient that is not finite.
         """
         import torch
 
         tensor = norms.clone().requires_grad_()
         scale, total = powers_of_two(upstream.reshape(1, -1)), torch.zeros_like(norms)
+        start = 0 if kept is None else kept.add_gradient(total, upstream, scale)
 
         def add_gradient(rows: slice) -> None:
+            rows = slice(rows.start + start, rows.stop + start)
             with self.replaced(tensor):
                 found = features(rows)
             (part,) = torch.autograd.grad(found, tensor, upstream[rows] * scale)
             total.add_(part / scale[0])
 
-        chunk_size = for_each_chunk(len(upstream), chunk_size, add_gradient)
+        if start < len(upstream):
+            chunk_size = for_each_chunk(len(upstream) - start, chunk_size, add_gradient)
         if not bool(total.isfinite().all()):
             raise ValueError(
                 "the gradient of the layer norms is not finite: it exceeds the range of the model's precision. "
                 "Fix: load the encoder with dtype='float32' or 'bfloat16'."
             )
         return total, chunk_size
+
+
+class KeptRows:
+    """Rows of features with the activations that their gradient needs, which are used once."""
+
+    def __init__(self, features: torch.Tensor, norms: torch.Tensor) -> None:
+        self._rows: tuple[torch.Tensor, torch.Tensor] | None = (features, norms)
+        self.features = features.detach()
+
+    def add_gradient(self, total: torch.Tensor, upstream: torch.Tensor, scale: torch.Tensor) -> int:
+        """Add the gradient of these rows to `total`; returns their number, 0 if they must be computed again."""
+        import torch
+
+        rows, self._rows = self._rows, None
+        if rows is None:
+            return 0
+        try:
+            (part,) = torch.autograd.grad(*rows, upstream[: len(self.features)] * scale)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            return 0
+        total.add_(part / scale[0])
+        return len(self.features)
 
 
 def _used(layers: Sequence[Any], run: Callable[[], Any]) -> list[Any]:

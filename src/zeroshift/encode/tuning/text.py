@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from zeroshift.encode.tuning.autograd_utils import (
     powers_of_two,
     refuse_pickling,
 )
-from zeroshift.encode.tuning.norms import NormLayers
+from zeroshift.encode.tuning.norms import KeptRows, NormLayers
 from zeroshift.encode.tuning.text_models import TextModelParts, text_model_parts
 from zeroshift.methods._shared.towers import PromptedText
 from zeroshift.parameters import Flag, Number, Optional
@@ -279,7 +280,7 @@ class ContextText(PromptedText):
     def pull_back(self, context: Array, upstream: Array) -> Array:
         import torch
 
-        with gradient_mode(self._backend.device, gradients=True), freeze_parameters(self._modules):
+        with self._differentiable():
             tensor, gradient = self._context_tensor(context), self._upstream(upstream)
             scales, total = powers_of_two(gradient), torch.zeros_like(tensor)
 
@@ -298,25 +299,46 @@ class ContextText(PromptedText):
         return Backend.of(context).asarray(total)
 
     def features_with_norms(self, norms: Array) -> Array:
-        if self.norms is None:
-            return super().features_with_norms(norms)
-        tensor = self._norm_layers.to_tensor("text", norms, self._backend, self._compute_dtype)
+        tensor = self._norm_tensor(norms)
         with self._norm_layers.replaced(tensor):
             features = self._features(self._context_tensor(self.context), "these layer norms")
         return Backend.of(norms).asarray(features)
 
     def pull_back_norms(self, norms: Array, upstream: Array) -> Array:
-        if self.norms is None:
-            return super().pull_back_norms(norms, upstream)
-        with gradient_mode(self._backend.device, gradients=True), freeze_parameters(self._modules):
-            context = self._context_tensor(self.context)
+        return self._pull_back_norms(norms, upstream, None)
+
+    def linearize_norms(self, norms: Array) -> tuple[Array, Callable[[Array], Array]]:
+        if self.n_classes > self.chunk_size:
+            return super().linearize_norms(norms)
+        tensor, context = self._norm_tensor(norms), self._context_tensor(self.context)
+        with self._differentiable():
+            kept = self._norm_layers.keep(tensor, self.n_classes, lambda rows: self._unit(context, rows))
+        if kept is None or not bool(kept.features.isfinite().all()):
+            return super().linearize_norms(norms)  # which raises the error, if the features are not finite
+        return Backend.of(norms).asarray(kept.features), lambda upstream: self._pull_back_norms(norms, upstream, kept)
+
+    def _pull_back_norms(self, norms: Array, upstream: Array, kept: KeptRows | None) -> Array:
+        context = self._context_tensor(self.context)
+        with self._differentiable():
             gradient, self.chunk_size = self._norm_layers.pull_back(
-                self._norm_layers.to_tensor("text", norms, self._backend, self._compute_dtype),
+                self._norm_tensor(norms),
                 self._upstream(upstream),
                 self.chunk_size,
                 lambda rows: self._unit(context, rows),
+                kept,
             )
         return Backend.of(norms).asarray(gradient)
+
+    def _norm_tensor(self, norms: Array) -> torch.Tensor:
+        if self.norms is None:
+            raise TypeError(f"{self!r} has no layer norms that can be tuned. Fix: modules=(model,).")
+        return self._norm_layers.to_tensor("text", norms, self._backend, self._compute_dtype)
+
+    @contextmanager
+    def _differentiable(self) -> Iterator[None]:
+        """Gradients through the text side, but none for its weights."""
+        with gradient_mode(self._backend.device, gradients=True), freeze_parameters(self._modules):
+            yield
 
     def _context_tensor(self, context: Array) -> torch.Tensor:
         return self._to_device("context", context, tuple(self.context.shape), "like text.context")

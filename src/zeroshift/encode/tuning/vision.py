@@ -20,7 +20,7 @@ from zeroshift.encode.tuning.autograd_utils import (
     powers_of_two,
     refuse_pickling,
 )
-from zeroshift.encode.tuning.norms import NormLayers
+from zeroshift.encode.tuning.norms import KeptRows, NormLayers
 from zeroshift.methods._shared.towers import Patches, PromptedVision, VisionOutput
 from zeroshift.parameters import Number
 
@@ -175,21 +175,45 @@ class TokenVision(PromptedVision):
         return Backend.of(prompt).asarray(total)
 
     def encode_with_norms(self, images: Array, norms: Array) -> Array:
-        tensor = self._norm_layers.to_tensor("vision", norms, self._backend, self._compute_dtype)
-        with self._norm_layers.replaced(tensor):
-            features = self._encode_in_batches(images, self._raw_features, "these layer norms")
-        return Backend.of(norms).asarray(features)
+        return Backend.of(norms).asarray(self._encode_with_norms(images, self._norm_tensor(norms)))
 
     def pull_back_norms(self, images: Array, norms: Array, upstream: Array) -> Array:
+        return self._pull_back_norms(images, norms, upstream, None)
+
+    def linearize_norms(self, images: Array, norms: Array) -> tuple[Array, Callable[[Array], Array]]:
+        import torch
+
+        tensor, count = self._norm_tensor(norms), min(int(images.shape[0]), self.chunk_size)
         with self._differentiable():
-            tensor = self._norm_layers.to_tensor("vision", norms, self._backend, self._compute_dtype)
+            kept = self._norm_layers.keep(tensor, count, lambda rows: self._raw_features(images[rows]))
+        if kept is None:
+            features = self._encode_with_norms(images, tensor)
+        elif count < images.shape[0]:
+            features = torch.cat([kept.features, self._encode_with_norms(images[count:], tensor)])
+        else:
+            features = kept.features
+        _check_finite(features, "these layer norms")
+        return Backend.of(norms).asarray(features), lambda upstream: self._pull_back_norms(
+            images, norms, upstream, kept
+        )
+
+    def _encode_with_norms(self, images: Array, norms: torch.Tensor) -> torch.Tensor:
+        with self._norm_layers.replaced(norms):
+            return self._encode_in_batches(images, self._raw_features, "these layer norms")
+
+    def _pull_back_norms(self, images: Array, norms: Array, upstream: Array, kept: KeptRows | None) -> Array:
+        with self._differentiable():
             gradient, self.chunk_size = self._norm_layers.pull_back(
-                tensor,
+                self._norm_tensor(norms),
                 self._to_compute_dtype(self._backend.asarray(upstream)),
                 self.chunk_size,
                 lambda rows: self._raw_features(images[rows]),
+                kept,
             )
         return Backend.of(norms).asarray(gradient)
+
+    def _norm_tensor(self, norms: Array) -> torch.Tensor:
+        return self._norm_layers.to_tensor("vision", norms, self._backend, self._compute_dtype)
 
     def encode_with_noise(self, images: Array, noise: Array) -> Array:
         tensor = self._noise_tensor(noise)
@@ -229,11 +253,7 @@ class TokenVision(PromptedVision):
                 int(images.shape[0]), self.batch_size, lambda rows: parts.append(encode(images[rows]))
             )
             features = torch.cat(parts)
-        if not bool(features.isfinite().all()):
-            raise ValueError(
-                f"the image model returned a non-finite feature for {what}. Fix: dtype='float32' if it is "
-                "narrower; otherwise smaller steps."
-            )
+        _check_finite(features, what)
         return features
 
     @contextmanager
@@ -300,6 +320,14 @@ class TokenVision(PromptedVision):
 
     def __repr__(self) -> str:
         return f"<vision of {self._encoder!r}>"
+
+
+def _check_finite(features: torch.Tensor, what: str) -> None:
+    if not bool(features.isfinite().all()):
+        raise ValueError(
+            f"the image model returned a non-finite feature for {what}. Fix: dtype='float32' if it is "
+            "narrower; otherwise smaller steps."
+        )
 
 
 def _unit_rows(features: torch.Tensor) -> torch.Tensor:

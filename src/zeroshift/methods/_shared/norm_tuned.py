@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from zeroshift.arrays import Array, Backend
 from zeroshift.methods._shared.image_method import VISION, ImageMethod
 from zeroshift.methods._shared.towers import PromptedVision
@@ -32,7 +34,11 @@ class NormTuned(ImageMethod):
         backend = Backend.of(self.prototypes)
         return backend.asarray(self.vision.encode_with_norms(images, norms), backend.xp.float64)
 
-    def _norm_gradient(self, images: Array, norms: Array, upstream: Array) -> Array:
-        """Gradient (P,) with respect to the norms, from that with respect to the raw features (B, d)."""
+    def _linearize(self, images: Array, norms: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """The raw features (B, d), and a function from a gradient with respect to them to that of the norms (P,)."""
         backend = Backend.of(self.prototypes)
-        return backend.asarray(self.vision.pull_back_norms(images, norms, upstream), backend.xp.float64)
+        raw, pull_back = self.vision.linearize_norms(images, norms)
+        return (
+            backend.asarray(raw, backend.xp.float64),
+            lambda upstream: backend.asarray(pull_back(upstream), backend.xp.float64),
+        )

@@ -8,7 +8,7 @@ creates both sides from a loaded encoder; users may also write their own.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -72,6 +72,13 @@ class PromptedText(Tower):
         """Gradient (P,) of sum(upstream * features_with_norms(norms)), for upstream (K, d)."""
         raise TypeError(f"{self!r} has no layer norms that can be tuned. Fix: zeroshift.encode.prompted_text(...).")
 
+    def linearize_norms(self, norms: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """`features_with_norms(norms)`, and a function from `upstream` to `pull_back_norms(norms, upstream)`.
+
+        A model may keep what it computed for the features until that function is called, and is then faster.
+        """
+        return self.features_with_norms(norms), lambda upstream: self.pull_back_norms(norms, upstream)
+
 
 class VisionOutput(NamedTuple):
     """Output of the image side for a batch of B images."""
@@ -132,6 +139,13 @@ class PromptedVision(Tower):
     def pull_back_norms(self, images: Array, norms: Array, upstream: Array) -> Array:
         """Gradient (P,) of sum(upstream * encode_with_norms(images, norms)), for upstream (B, d)."""
         raise TypeError(f"{self!r} has no layer norms that can be tuned. Fix: zeroshift.encode.prompted_vision(...).")
+
+    def linearize_norms(self, images: Array, norms: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """`encode_with_norms(images, norms)`, and a function from `upstream` to `pull_back_norms` of both with it.
+
+        A model may keep what it computed for some images until that function is called, and is then faster.
+        """
+        return self.encode_with_norms(images, norms), lambda upstream: self.pull_back_norms(images, norms, upstream)
 
     noise_shape: tuple[int, ...] | None = None
     """Shape of a noise map, which is the same for all images; None if noise cannot be added to them."""
