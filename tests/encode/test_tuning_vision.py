@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from zeroshift.arrays import to_numpy  # noqa: E402
-from zeroshift.encode import Pipeline, Views, make_method  # noqa: E402
+from zeroshift.encode import Pipeline, Views, load_encoder, make_method  # noqa: E402
 from zeroshift.encode.encoder import stack_pixels  # noqa: E402
 from zeroshift.encode.pipeline import pipeline  # noqa: E402
 from zeroshift.encode.tuning import prompted_text  # noqa: E402
@@ -302,3 +302,21 @@ def test_images_as_the_preprocessing_makes_them(tiny_encoder):
     vision = prompted_vision(encoder)
     vision.check("images", pixels)
     np.testing.assert_allclose(vision.encode(pixels, None).features, encoder.encode_images(pictures), atol=1e-6)
+
+
+def test_gradients_of_layer_norms_and_noise_in_half_precision(tiny_encoder, tiny_folder, images):
+    """They are those of float32 but for rounding, also for upstream gradients near the limit of the format."""
+    exact, half = tiny_encoder("clip"), load_encoder(str(tiny_folder("clip")), device="cpu", dtype="bfloat16")
+    above, above_text = np.random.default_rng(9).normal(size=(12, 16)), np.random.default_rng(9).normal(size=(4, 16))
+    noise, found = np.zeros((3, 32, 32)), []
+    for encoder, scale in ((exact, 1.0), (half, 1e-36)):
+        vision, text = prompted_vision(encoder), prompted_text(encoder, NAMES)
+        assert vision.norms.dtype == text.norms.dtype == np.float32
+        gradients = [
+            vision.linearize_norms(images, vision.norms.astype(np.float64))[1](scale * above),
+            text.linearize_norms(text.norms.astype(np.float64))[1](scale * above_text),
+            vision.pull_back_noise(images, noise, scale * above),
+        ]
+        found.append([gradient / scale for gradient in gradients])
+    for expected, rounded in zip(*found, strict=True):
+        np.testing.assert_allclose(rounded, expected, atol=0.15 * np.abs(expected).max())

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from goldens import golden
+from zeroshift.files import FileFormatError
 from zeroshift.methods.mint import ClassSums, Mint, variance_gradient
+from zeroshift.tensor_files import read_tensors, write_tensors
 from zeroshift.testing import make_problem
 from zeroshift.testing.examples import ExampleVision
 from zeroshift.zero_shot import posterior
@@ -153,3 +155,23 @@ def test_wrong_inputs_are_named():
         Mint(np.eye(3, 11), vision=method.vision)
     with pytest.raises(ValueError, match=r"prior must be a number of at least 0; got -1"):
         example(prior=-1)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("state/after_counts", lambda array: array + 100),
+        ("state/before_counts", lambda array: array - 100),
+        ("state/before_sums", lambda array: array * 10),
+        ("state/gradient_mean", lambda array: array[:-1]),
+    ],
+)
+def test_a_state_that_no_images_lead_to_is_refused(tmp_path, name, change):
+    problem, method = example()
+    method.adapt(problem.features)
+    method.save(tmp_path / "mint.safetensors")
+    arrays, header = read_tensors(tmp_path / "mint.safetensors", kind="state", schema=2)
+    arrays[name] = np.ascontiguousarray(change(arrays[name]))
+    write_tensors(tmp_path / "other.safetensors", arrays, header)
+    with pytest.raises(FileFormatError, match="does not contain the state"):
+        Mint.load(tmp_path / "other.safetensors", vision=method.vision)
