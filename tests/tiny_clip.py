@@ -41,6 +41,7 @@ def tiny_text(chunk_size: int = 64):
         {"input_ids": torch.tensor(golden("tiny_clip_prompt_tuning")["input_ids"])},
         start=int(positions[0]),
         words=len(positions),
+        modules=(model,),
         chunk_size=chunk_size,
     )
 
@@ -81,6 +82,7 @@ def exact_text():
         {"input_ids": torch.tensor(golden("tiny_clip_prompt_tuning")["input_ids"])},
         start=int(positions[0]),
         words=len(positions),
+        modules=(model,),
     )
 
 
@@ -162,6 +164,17 @@ def exact_logits(contexts) -> np.ndarray:
     return torch.stack(rows).numpy()
 
 
+CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
+
+
+def tiny_pixels(images):
+    """What the model gets for bytes (B, 3, 16, 16): normalised, in float64."""
+    import torch
+
+    mean, std = (torch.tensor(values, dtype=torch.float64)[:, None, None] for values in (CLIP_MEAN, CLIP_STD))
+    return (torch.from_numpy(np.array(images)).double() / 255 - mean) / std
+
+
 @cache
 def tiny_vision(precision: str = "float32", chunk_size: int = 16):
     """The image encoder of the golden's images, bytes (B, 3, 16, 16), in float32 or float64."""
@@ -169,22 +182,19 @@ def tiny_vision(precision: str = "float32", chunk_size: int = 16):
 
     import torch
 
+    from zeroshift.encode.preprocessing import PixelPreprocessing, affine_table
     from zeroshift.encode.tuning.vision import TokenVision
 
     model = exact_clip() if precision == "float64" else tiny_clip()
-    mean, std = (
-        torch.tensor(values, dtype=torch.float64)[:, None, None]
-        for values in ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
-    )
 
     def to_device(array, *, first):
-        return ((torch.from_numpy(np.array(array)).double() / 255 - mean) / std).to(getattr(torch, precision))
+        return tiny_pixels(array).to(getattr(torch, precision))
 
     encoder = SimpleNamespace(
         model=model,
         batch_size=64,
         dimension=32,
-        preprocessing=SimpleNamespace(size=(16, 16)),
+        preprocessing=PixelPreprocessing(None, (16, 16), "bicubic", affine_table(CLIP_MEAN, CLIP_STD)),
         dtype=getattr(torch, precision),
         key=lambda: "tiny",
         _to_device=to_device,

@@ -242,7 +242,7 @@ def image_input(
 
 def starts_from_prompt(info: MethodInfo) -> bool:
     """Whether its first classifier is the text features of its own prompt, whatever prototypes the source has."""
-    return issubclass(info.cls, PromptTuned)
+    return info.cls.starts_from_prompt
 
 
 def prompt_words(info: MethodInfo) -> str:

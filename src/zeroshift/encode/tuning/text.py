@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from zeroshift.encode.tuning.autograd_utils import (
     powers_of_two,
     refuse_pickling,
 )
+from zeroshift.encode.tuning.norms import KeptRows, NormLayers
 from zeroshift.encode.tuning.text_models import TextModelParts, text_model_parts
 from zeroshift.methods._shared.towers import PromptedText
 from zeroshift.parameters import Flag, Number, Optional
@@ -202,7 +204,7 @@ class ContextText(PromptedText):
     embedding : the module of the token embeddings.
     tokens : the input of `encode`, tensors with one row per prompt, including "input_ids".
     start, words : position of the context, for all prompts or for each, and its number of tokens.
-    modules : the modules `encode` uses. No gradients are computed for their weights.
+    modules : the modules `encode` uses. No gradients are computed for their weights, except for layer norms on request.
     chunk_size : prompts per chunk with gradients, by default 64, on a GPU 256.
     batch_size : prompts per batch without gradients.
     identity : identifies the text model.
@@ -244,34 +246,41 @@ class ContextText(PromptedText):
             "start": sorted(set(map(int, starts))),
             "words": self.words,
         }
+        initial = self._context_tensor(self.context)
         with gradient_mode(self._backend.device, gradients=False):
-            self.dimension = int(self._unit(self._context_tensor(self.context), slice(0, 1)).shape[1])
+            self.dimension = int(self._unit(initial, slice(0, 1)).shape[1])
+            # Models may hold the image side, too: only layer norms that a prompt passes through belong to this side.
+            self._norm_layers = NormLayers(self._modules, self._compute_dtype, lambda: self._unit(initial, slice(0, 1)))
+        self.norms = self._norm_layers.values if len(self._norm_layers) else None
 
     @property
     def identity(self) -> Mapping[str, Any]:
         return self._identity
 
     def features(self, context: Array) -> Array:
+        return Backend.of(context).asarray(self._features(self._context_tensor(context), "this context"))
+
+    def _features(self, tensor: torch.Tensor, what: str) -> torch.Tensor:
+        """(K, d) of all prompts, without gradients; an error about `what` if a feature is not finite."""
         import torch
 
         parts: list[torch.Tensor] = []
         with gradient_mode(self._backend.device, gradients=False):
-            tensor = self._context_tensor(context)
             self.batch_size = for_each_chunk(
                 self.n_classes, self.batch_size, lambda rows: parts.append(self._unit(tensor, rows))
             )
             features = torch.cat(parts)
         if not bool(features.isfinite().all()):
             raise ValueError(
-                "the text model returned a zero or non-finite feature for this context. Fix: dtype='float32' if it is "
+                f"the text model returned a zero or non-finite feature for {what}. Fix: dtype='float32' if it is "
                 "narrower; otherwise smaller steps."
             )
-        return Backend.of(context).asarray(features)
+        return features
 
     def pull_back(self, context: Array, upstream: Array) -> Array:
         import torch
 
-        with gradient_mode(self._backend.device, gradients=True), freeze_parameters(self._modules):
+        with self._differentiable():
             tensor, gradient = self._context_tensor(context), self._upstream(upstream)
             scales, total = powers_of_two(gradient), torch.zeros_like(tensor)
 
@@ -288,6 +297,48 @@ class ContextText(PromptedText):
                 "Fix: load the encoder with dtype='float32' or 'bfloat16'."
             )
         return Backend.of(context).asarray(total)
+
+    def features_with_norms(self, norms: Array) -> Array:
+        tensor = self._norm_tensor(norms)
+        with self._norm_layers.replaced(tensor):
+            features = self._features(self._context_tensor(self.context), "these layer norms")
+        return Backend.of(norms).asarray(features)
+
+    def pull_back_norms(self, norms: Array, upstream: Array) -> Array:
+        return self._pull_back_norms(norms, upstream, None)
+
+    def linearize_norms(self, norms: Array) -> tuple[Array, Callable[[Array], Array]]:
+        if self.n_classes > self.chunk_size:
+            return super().linearize_norms(norms)
+        tensor, context = self._norm_tensor(norms), self._context_tensor(self.context)
+        with self._differentiable():
+            kept = self._norm_layers.keep(tensor, self.n_classes, lambda rows: self._unit(context, rows))
+        if kept is None or not bool(kept.features.isfinite().all()):
+            return super().linearize_norms(norms)  # which raises the error, if the features are not finite
+        return Backend.of(norms).asarray(kept.features), lambda upstream: self._pull_back_norms(norms, upstream, kept)
+
+    def _pull_back_norms(self, norms: Array, upstream: Array, kept: KeptRows | None) -> Array:
+        context = self._context_tensor(self.context)
+        with self._differentiable():
+            gradient, self.chunk_size = self._norm_layers.pull_back(
+                self._norm_tensor(norms),
+                self._upstream(upstream),
+                self.chunk_size,
+                lambda rows: self._unit(context, rows),
+                kept,
+            )
+        return Backend.of(norms).asarray(gradient)
+
+    def _norm_tensor(self, norms: Array) -> torch.Tensor:
+        if self.norms is None:
+            raise TypeError(f"{self!r} has no layer norms that can be tuned. Fix: modules=(model,).")
+        return self._norm_layers.to_tensor("text", norms, self._backend, self._compute_dtype)
+
+    @contextmanager
+    def _differentiable(self) -> Iterator[None]:
+        """Gradients through the text side, but none for its weights."""
+        with gradient_mode(self._backend.device, gradients=True), freeze_parameters(self._modules):
+            yield
 
     def _context_tensor(self, context: Array) -> torch.Tensor:
         return self._to_device("context", context, tuple(self.context.shape), "like text.context")

@@ -14,7 +14,7 @@ from zeroshift.parameters import Model, Number, model_parameter, parameter
 from zeroshift.views import select_lowest_entropy
 from zeroshift.zero_shot import logits
 
-__all__ = ["MAX_PROTOTYPE_GAP", "TEXT", "EpisodicPromptTuning", "PromptTuned"]
+__all__ = ["MAX_PROTOTYPE_GAP", "TEXT", "EpisodicPromptTuning", "PromptTuned", "check_text"]
 
 TEXT = Model(PromptedText, "zeroshift.encode.prompted_text(encoder, class_names)")
 
@@ -25,9 +25,34 @@ It covers rounding in half precision, but not another prompt.
 """
 
 
+def check_text(text: PromptedText, prototypes: Array) -> Array:
+    """The features (K, d) of the text side's own context, in float64 and in the library of the prototypes.
+
+    ValueError if the prototypes are others: a method whose classifier is this text side starts there.
+    """
+    expected = tuple(prototypes.shape)
+    if (text.n_classes, text.dimension) != expected:
+        raise ValueError(
+            f"text has {text.n_classes} classes in d = {text.dimension}, the prototypes have "
+            f"{expected[0]} in d = {expected[1]}. Fix: make both from the same encoder and class names."
+        )
+    backend = Backend.of(prototypes)
+    with backend.computing():
+        context = backend.asarray(text.context, backend.xp.float64)
+        features = backend.asarray(text.features(context), backend.xp.float64)
+        gap = to_numpy(features - backend.asarray(prototypes, backend.xp.float64))
+    if float(np.abs(gap).max()) > MAX_PROTOTYPE_GAP:
+        raise ValueError(
+            "prototypes differ from the features of text's own context, where this method starts. "
+            "Fix: prototypes=text.features(text.context), or zeroshift.encode.make_method."
+        )
+    return features
+
+
 class PromptTuned(ViewMethod):
     """A method whose classifier is a prompt. Its prototypes are the text features of the initial context."""
 
+    starts_from_prompt = True
     context_words: ClassVar[str] = "a photo of a"
     """The words whose embeddings are tuned when `zeroshift.encode` creates the method."""
 
@@ -41,23 +66,11 @@ class PromptTuned(ViewMethod):
     )
 
     def _validate(self) -> None:
-        expected = (self.n_classes, self.dimension)
-        if (self.text.n_classes, self.text.dimension) != expected:
-            raise ValueError(
-                f"text has {self.text.n_classes} classes in d = {self.text.dimension}, the prototypes have "
-                f"{expected[0]} in d = {expected[1]}. Fix: make both from the same encoder and class names."
-            )
         backend = Backend.of(self.prototypes)
+        # (n, width) and (K, d) in float64. Both are shared between copies and never written to.
+        self._initial_text: Array = check_text(self.text, self.prototypes)
         with backend.computing():
-            # (n, width) and (K, d) in float64. Both are shared between copies and never written to.
             self._initial_context: Array = backend.asarray(self.text.context, backend.xp.float64)
-            self._initial_text: Array = self._text_features(self._initial_context)
-            gap = to_numpy(self._initial_text - backend.asarray(self.prototypes, backend.xp.float64))
-        if float(np.abs(gap).max()) > MAX_PROTOTYPE_GAP:
-            raise ValueError(
-                "prototypes differ from the features of text's own context, where this method starts. "
-                "Fix: prototypes=text.features(text.context), or zeroshift.encode.make_method."
-            )
 
     def _text_features(self, context: Array) -> Array:
         """Text features (K, d) in float64."""
