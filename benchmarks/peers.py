@@ -31,7 +31,10 @@ from sections import replace_section
 
 import zeroshift
 from plain import (
+    ape,
     bca,
+    boostadapter,
+    cosmic,
     dmn,
     dota,
     ecalp,
@@ -47,6 +50,7 @@ from plain import (
     tda,
     timo,
     tip_adapter,
+    tip_x,
     transclip,
     zlap,
 )
@@ -84,6 +88,8 @@ PEERS = {
     "onzeta": Peer(onzeta.scores, "online"),
     "pta": Peer(pta.scores, "online"),
     "freetta": Peer(freetta.scores, "online"),
+    "boostadapter": Peer(boostadapter.scores, "online"),
+    "cosmic": Peer(cosmic.scores, "online", ("second",)),
     "zlap_inductive": Peer(zlap.inductive_scores, "online", ("unlabelled",)),
     "transclip": Peer(transclip.scores, "transductive"),
     "histo_transclip": Peer(histo_transclip.scores, "transductive", ("prompts",)),
@@ -91,6 +97,8 @@ PEERS = {
     "zlap": Peer(zlap.scores, "transductive"),
     "frolic": Peer(frolic.scores, "transductive", ("prompts",)),
     "tip_adapter": Peer(tip_adapter.scores, "few-shot", FEW_SHOT),
+    "ape": Peer(ape.scores, "few-shot", FEW_SHOT),
+    "tip_x": Peer(tip_x.scores, "few-shot", FEW_SHOT),
     "gda_clip": Peer(gda_clip.scores, "few-shot", FEW_SHOT),
     "timo": Peer(timo.scores, "few-shot", (*FEW_SHOT, "prompts")),
     "timo_s": Peer(timo.searched_scores, "few-shot", (*FEW_SHOT, "prompts")),

@@ -20,9 +20,12 @@ from zeroshift.methods.sticky_filter import StickyFilter
 
 if TYPE_CHECKING:
     # For editors and type checkers, which do not run the import below.
+    from zeroshift.methods.ape import APE as APE
     from zeroshift.methods.awt import AWT as AWT
     from zeroshift.methods.b2tpt import B2TPT as B2TPT
     from zeroshift.methods.bca import BCA as BCA
+    from zeroshift.methods.boostadapter import BoostAdapter as BoostAdapter
+    from zeroshift.methods.cosmic import COSMIC as COSMIC
     from zeroshift.methods.ctpt import CTPT as CTPT
     from zeroshift.methods.difftpt import DiffTPT as DiffTPT
     from zeroshift.methods.dmn import DMN as DMN
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
     from zeroshift.methods.timo import TIMO as TIMO
     from zeroshift.methods.timo import TIMOS as TIMOS
     from zeroshift.methods.tip_adapter import TipAdapter as TipAdapter
+    from zeroshift.methods.tip_x import TipX as TipX
     from zeroshift.methods.tps import TPS as TPS
     from zeroshift.methods.tpt import TPT as TPT
     from zeroshift.methods.transclip import HistoTransCLIP as HistoTransCLIP
