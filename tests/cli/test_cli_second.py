@@ -132,10 +132,8 @@ def test_the_file_is_not_overwritten(run, small_file, tmp_path):
 def test_adapt_with_a_method_that_needs_it(call, small, small_file, tmp_path):
     done = call("adapt", small_file, "-m", "cosmic", "-o", tmp_path / "p.npz")
     assert done.exit_code == 2
-    assert (
-        "cosmic needs features of the same images from a second encoder. Fix: --second NAME, extra features of FEATURES, "
-        "or a file." in " ".join(done.stderr.split())
-    )
+    reason = "cosmic needs features of the same images from a second encoder."
+    assert f"{reason} Fix: --second NAME, extra features of FEATURES, or a file." in " ".join(done.stderr.split())
     assert not (tmp_path / "p.npz").exists()
     np.save(tmp_path / "rows.npy", ROWS)
     done = call("adapt", small_file, "-m", "cosmic", "--second", tmp_path / "rows.npy", "-o", tmp_path / "p.npz")

@@ -353,7 +353,7 @@ def test_a_second_encoder_that_does_not_fit_is_refused(clip, tiny_folder):
         adapt_images(two, clip, IMAGES, second="x")
     with pytest.raises(ValueError, match="second cannot be given together with views"):
         adapt_images(two, clip, IMAGES, second=vision, views=Views(2))
-    with pytest.raises(TypeError, match="cosmic needs a second encoder. Fix: second=encode.load_image_encoder"):
+    with pytest.raises(TypeError, match=r"cosmic needs a second encoder. Fix: second=encode.load_image_encoder"):
         adapt_images(COSMIC(np.eye(3, clip.dimension)), clip, IMAGES)
     found = list(adapt_images(COSMIC(np.eye(3, clip.dimension)), clip, IMAGES, second=vision))
     assert np.stack(found).shape == (len(IMAGES), 3)

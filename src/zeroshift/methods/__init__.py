@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import zeroshift.adapt
 import zeroshift.mixture  # noqa: F401 (both register methods)
-from zeroshift.method import EpisodicMethod, Method, OnlineMethod, ViewMethod
+from zeroshift.method import EpisodicMethod, Method, OnlineMethod, TwoEncoderMethod, ViewMethod
 from zeroshift.method import registered_methods as _registered_methods
 from zeroshift.methods._shared.few_shot import FewShotMethod
 from zeroshift.methods._shared.source_statistics import source_statistics
@@ -81,6 +81,7 @@ __all__ = [
     "PromptedText",
     "PromptedVision",
     "StickyFilter",
+    "TwoEncoderMethod",
     "ViewMethod",
     "create",
     "get",
