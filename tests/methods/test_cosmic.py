@@ -204,6 +204,7 @@ def wrong_calls():
         "missing": (lambda: method.adapt(x), "second is missing: cosmic needs .*Fix: adapt.features, second=...."),
         "missing for views": (lambda: method.adapt_views(views), "second is missing"),
         "missing for predict": (lambda: seen.predict(x), "second is missing"),
+        "missing for predict at first": (lambda: method.predict(x), "second is missing"),
         "rows": (lambda: method.adapt(x, second=second[:5]), "second has 5 rows, but features has 12"),
         "rows of views": (lambda: method.adapt_views(views, second=second[:5]), "second has 5 rows, but there are 12"),
         "single": (lambda: method.adapt(x[0], second=second), r"second has 2 dimension\(s\), but features has 1"),

@@ -342,9 +342,9 @@ class COSMIC(TwoEncoderMethod):
 
     def _predict_scores(self, features: Array) -> Array:
         features, second = self._parts(features)
+        z = self._second_of(features, second)
         if not self._n_seen:
             return softmax(logits(features, self._text, self.logit_scale))  # there are no cliques yet
-        z = self._second_of(features, second)
         xp = Backend.of(self._text).xp
         return xp.stack([self._fuse(self._terms(features[i], z[i])) for i in range(features.shape[0])])
 
