@@ -37,7 +37,7 @@ from zeroshift.evaluate.method_spec import COMPARISON_HINTS
 from zeroshift.evaluate.protocols import PROTOCOLS, find_protocol
 from zeroshift.evaluate.results import OUTCOMES, flatten
 from zeroshift.experiments._shared.experiment import MOST_ORDERS
-from zeroshift.methods.inputs import TEXT, VIEWS
+from zeroshift.methods.inputs import SECOND, TEXT, VIEWS
 from zeroshift.methods.sticky_filter import SUFFIX
 from zeroshift.parameters import Number
 from zeroshift.report.compare_page import write_page
@@ -196,7 +196,7 @@ def compare(
         )
     page = PAGE if evaluation is None else LEADERBOARD
     # A wrong name is refused before any set is read.
-    specs = choose_methods(methods, settings or [], views=True, encoder=encoder is not None)
+    specs = choose_methods(methods, settings or [], views=True, second=True, encoder=encoder is not None)
     if encoder is not None and not any(spec.tunes_text for spec in specs):
         raise ValueError(
             "--encoder is for methods that tune its prompts, and none is compared. Fix: leave it out, or add -m tpt."
@@ -204,8 +204,8 @@ def compare(
     datasets = load_datasets(
         features or [], packs, prompt=prompt, normalize=normalize, names_matter=encoder is not None
     )
-    views = any(dataset.n_views for dataset in datasets)
-    specs = choose_methods(methods, settings or [], views=views, encoder=encoder is not None)
+    views, second = any(dataset.n_views for dataset in datasets), any(dataset.extra for dataset in datasets)
+    specs = choose_methods(methods, settings or [], views=views, second=second, encoder=encoder is not None)
     encoder_ref = load_encoder_ref(encoder, revision=revision, device=device, dtype=dtype)
     plan = plan_comparison(datasets, specs, orders=orders, shots=shots, encoder=encoder_ref, protocol=evaluation)
     for line in describe_skipped(plan.skipped):
@@ -281,11 +281,11 @@ OPTION_HINTS = {
 
 
 def choose_methods(
-    names: str, settings: Sequence[str], *, views: bool = False, encoder: bool = False
+    names: str, settings: Sequence[str], *, views: bool = False, second: bool = False, encoder: bool = False
 ) -> list[MethodSpec]:
     """The methods in `names`, each once. Those named one by one must be runnable; those of a group need not.
 
-    `views` says that a set contains views, `encoder` that one is given.
+    `views` and `second` say that a set contains views, or features of a second encoder; `encoder` that one is given.
 
     >>> [spec.label for spec in choose_methods("zero_shot,adapt_online", ["adapt_online.bank_size=8"])]
     ['zero_shot', 'adapt_online bank_size=8']
@@ -310,7 +310,7 @@ def choose_methods(
         label: replace(spec, parameters=parse_settings(spec.info, by_method.get(spec.method, []), OPTION_HINTS))
         for label, spec in chosen.items()
     }
-    held = [*([VIEWS] if views else []), *([TEXT] if encoder else [])]
+    held = [name for name, there in ((VIEWS, views), (SECOND, second), (TEXT, encoder)) if there]
     for label in sorted(single):
         if missing := with_settings[label].missing_input(*held):
             raise ValueError(f"{label} cannot be compared: it {missing}.")
