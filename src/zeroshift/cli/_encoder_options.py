@@ -14,6 +14,7 @@ from zeroshift.cli.console import console, print_warning
 from zeroshift.cli.progress import ProgressBar, progress_bar
 from zeroshift.data import corruptions
 from zeroshift.data.image_set import ImageSet
+from zeroshift.distributed import check_executor
 from zeroshift.encode.encoder import Encoder, ImageEncoder
 from zeroshift.encode.extraction import Extraction, default_cache, extract
 from zeroshift.encode.families.composed import SentencePrototypes
@@ -43,6 +44,7 @@ __all__ = [
     "Labelled",
     "MadeFor",
     "NoCache",
+    "On",
     "OnError",
     "PromptModes",
     "Quiet",
@@ -56,6 +58,7 @@ __all__ = [
     "Views",
     "Workers",
     "check_encoder_options",
+    "check_on",
     "load_encoder_ref",
     "run_extraction",
     "warn_about_images",
@@ -206,6 +209,15 @@ Workers = Annotated[
     int | None,
     typer.Option(
         metavar="N", min=0, max=MOST_PROCESSES, help="Processes that decode images.", show_default="cores - 1",
+        rich_help_panel=RUN_PANEL,
+    ),
+]  # fmt: skip
+On = Annotated[
+    str | None,
+    typer.Option(
+        "--on", metavar="local|ray|ADDRESS",
+        help="Where the work is done: local:N, processes of this machine; ray, the cluster of this machine; or "
+        "ray://HOST:PORT.",
         rich_help_panel=RUN_PANEL,
     ),
 ]  # fmt: skip
@@ -417,3 +429,12 @@ def load_encoder_ref(encoder: str | None, *, revision: str | None, device: str, 
         return None
     with console(stderr=True).status(f"loading {encoder}"):
         return EncoderRef.named(encoder, device=device, dtype=dtype, revision=revision)
+
+
+def check_on(on: str | None, *, jobs: bool = False) -> None:
+    """Refuse another text than that of an executor, before anything is read; `jobs` says that --jobs is given too."""
+    if on is None:
+        return
+    check_executor("--on", on)
+    if jobs:
+        raise ValueError(f"--on {on} and --jobs both say how many processes work. Fix: leave out --jobs.")

@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 
 from zeroshift._version import __version__
 from zeroshift.arrays import check_matrix, normalize, to_numpy
-from zeroshift.distributed.executors import Executor, open_executor
+from zeroshift.distributed.executors import Executor, use_executor
 from zeroshift.distributed.shards import FeatureShards, Shard, ShardError
 from zeroshift.files import atomic_path
 from zeroshift.method import Method
@@ -72,6 +72,8 @@ class Plan:
     fit_rows: int
     """Rows that the rounds are over."""
     most_rounds: int
+    most_bytes_read: int
+    """In all rounds and in the pass that answers."""
     workers: int
     memory_per_worker: int
     """Bytes that a worker needs for its rows and products, in addition to Python itself."""
@@ -264,6 +266,19 @@ def _fit_rows(shards: FeatureShards, fit_rows: float | None, exact: bool) -> int
     return max(1, min(shards.rows, round(shards.rows * fit_rows if fit_rows <= 1 else fit_rows)))
 
 
+def check_learns_in_passes(method: type[Method]) -> None:
+    """Refuse methods without `learn_in_passes`."""
+    if not hasattr(method, "learn_in_passes"):
+        raise TypeError(
+            f"{method.name} cannot learn from shards. Fix: anchored_mixture_transductive or adapt_transductive."
+        )
+
+
+def _gpus(device: str | None) -> float:
+    """What a task on Ray needs for this device."""
+    return 1.0 if device is not None and device.startswith("cuda") else 0.0
+
+
 def plan(
     method: Method,
     shards: FeatureShards,
@@ -272,13 +287,16 @@ def plan(
     fit_rows: float | None = None,
     exact: bool = False,
     task_rows: int = TASK_ROWS,
+    device: str | None = None,
     probe: bool = False,
 ) -> Plan:
     """What `adapt` would do. With `probe`, a few thousand rows are predicted to estimate the time."""
-    fitted, workers = _fit_rows(shards, fit_rows, exact), 1
-    with open_executor(on) as executor:
+    fitted = _fit_rows(shards, fit_rows, exact)
+    with use_executor(on, gpus=_gpus(device)) as executor:
         workers = executor.workers
     rounds = int(getattr(method, "rounds", 1))
+    # A round over a sample reads its rows only; one more round over all rows follows.
+    visited = fitted * rounds + (shards.rows if fitted < shards.rows else 0) + shards.rows
     seconds = None
     if probe:
         rows = normalize(shards.first_rows(4096))
@@ -288,13 +306,22 @@ def plan(
             method.predict(rows)
             per_row = (time.perf_counter() - began) / len(rows)
         # A round costs about two products, as do the answers with those of zero-shot.
-        visited = fitted * rounds + (shards.rows if fitted < shards.rows else 0) + shards.rows
         seconds = 2.0 * per_row * visited / workers
     rows_bytes = task_rows * shards.dimension * np.dtype(shards.shards[0].dtype).itemsize
     numbers = method.n_classes * method.dimension + method.dimension**2
     memory = rows_bytes + int(getattr(method, "memory_budget", 256_000_000)) + 100 * numbers
-    tasks = len(make_tasks(shards, task_rows))
-    return Plan(len(shards.shards), shards.rows, shards.bytes, tasks, fitted, rounds, workers, memory, seconds)
+    return Plan(
+        shards=len(shards.shards),
+        rows=shards.rows,
+        bytes=shards.bytes,
+        tasks=len(make_tasks(shards, task_rows)),
+        fit_rows=fitted,
+        most_rounds=rounds,
+        most_bytes_read=visited * (shards.bytes // shards.rows),
+        workers=workers,
+        memory_per_worker=memory,
+        seconds=seconds,
+    )
 
 
 def adapt(
@@ -329,10 +356,7 @@ def adapt(
     device : torch device of the workers, such as "cuda"; NumPy if None.
     progress : called after every task.
     """
-    if not hasattr(method, "learn_in_passes"):
-        raise TypeError(
-            f"{method.name} cannot learn from shards. Fix: anchored_mixture_transductive or adapt_transductive."
-        )
+    check_learns_in_passes(type(method))
     if on_bad_shard not in ("raise", "skip"):
         raise ValueError(f"on_bad_shard must be 'raise' or 'skip'; got {on_bad_shard!r}. Fix: on_bad_shard='skip'.")
     if shards.dimension != method.dimension:
@@ -344,23 +368,20 @@ def adapt(
         raise ValueError(f"class_names must be {method.n_classes} names; got {len(class_names)}.")
     began = time.perf_counter()
     fitted = _fit_rows(shards, fit_rows, exact)
-    run = _Run(
-        method,
-        shards,
-        open_executor(on),
-        None if out is None else Path(out),
-        Reading(normalize, on_bad_shard == "skip"),
-        fitted,
-        task_rows,
-        device,
-        progress or (lambda *_: None),
-    )
-    try:
+    with use_executor(on, gpus=_gpus(device)) as executor:
+        run = _Run(
+            method,
+            shards,
+            executor,
+            None if out is None else Path(out),
+            Reading(normalize, on_bad_shard == "skip"),
+            fitted,
+            task_rows,
+            device,
+            progress or (lambda *_: None),
+        )
         passes = run.learn()
         answered = run.answer(None if class_names is None else tuple(class_names)) if out is not None else 0
-    finally:
-        if not isinstance(on, Executor):
-            run.executor.close()
     rounds = int(getattr(getattr(method, "diagnostics", None), "rounds", 0) or 1)
     skipped = [error.path for error in shards.skipped] + sorted(run.bad)
     seconds = time.perf_counter() - began

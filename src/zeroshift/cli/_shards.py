@@ -1,0 +1,233 @@
+"""`zeroshift adapt` for features in many files: a plan, passes over the shards, and predictions in as many files."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from zeroshift.cli._encoder_options import AUTO, check_on
+from zeroshift.cli._inputs import is_pack
+from zeroshift.cli._method_options import MethodOptions
+from zeroshift.cli._output_paths import check_output_folder, claim
+from zeroshift.cli.console import console, print_json, print_warning
+from zeroshift.cli.progress import ProgressBar, progress_bar
+from zeroshift.distributed import FeatureShards, Plan, adapt, plan
+from zeroshift.distributed.adaptation import TASK_ROWS, Result, check_learns_in_passes
+from zeroshift.distributed.shards import is_url
+from zeroshift.encode.prompts import parse_class_names
+from zeroshift.method import Method
+from zeroshift.parameters import Choice, Number
+from zeroshift.parsers import read_npy
+from zeroshift.report.formatting import counted, duration, file_size
+from zeroshift.report.tables import ReportTable, summary_table
+
+__all__ = ["Column", "DryRun", "Exact", "FitRows", "OnBadShard", "ShardOptions", "TaskRows", "is_sharded"]
+
+PANEL = "Features in many files"
+
+FitRows = Annotated[
+    float | None,
+    typer.Option(
+        "--fit-rows", metavar="NUMBER",
+        help="Rows of the random sample that the rounds are over: a share up to 1, or a number. One more round over "
+        "all rows follows.",
+        show_default="all, up to 2,000,000", rich_help_panel=PANEL,
+    ),
+]  # fmt: skip
+Exact = Annotated[bool, typer.Option("--exact", help="Every round over all rows.", rich_help_panel=PANEL)]
+TaskRows = Annotated[
+    int | None,
+    typer.Option("--task-rows", metavar="N", help="Rows per task.", show_default=f"{TASK_ROWS}", rich_help_panel=PANEL),
+]
+OnBadShard = Annotated[
+    str,
+    typer.Option(
+        "--on-bad-shard", metavar="raise|skip", help="What to do with files that cannot be read.",
+        rich_help_panel=PANEL,
+    ),
+]  # fmt: skip
+Column = Annotated[
+    str | None,
+    typer.Option(
+        "--column", metavar="NAME", help="Column of the embeddings in .parquet files.",
+        show_default="the only list of numbers", rich_help_panel=PANEL,
+    ),
+]  # fmt: skip
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run", help="Print the plan with an estimate of the time, and do nothing.", rich_help_panel=PANEL
+    ),
+]
+
+LOG_SECONDS = 10.0
+"""Where no bar can be drawn, time between two lines."""
+
+
+def is_sharded(source: str) -> bool:
+    """Whether features are in a folder, or at an address of fsspec."""
+    return not is_pack(source) and (is_url(source) or os.path.isdir(source))
+
+
+@dataclass(frozen=True)
+class ShardOptions:
+    """The options of `adapt` that are for features in many files."""
+
+    on: str | None
+    fit_rows: float | None
+    exact: bool
+    task_rows: int | None
+    on_bad_shard: str
+    column: str | None
+    dry_run: bool
+
+    def __post_init__(self) -> None:
+        check_on(self.on)
+        if self.task_rows is not None:
+            Number(1, integer=True).check("--task-rows", self.task_rows)
+        if self.fit_rows is not None:
+            Number(0, above=True).check("--fit-rows", self.fit_rows)
+            if self.exact:
+                raise ValueError("--fit-rows and --exact contradict each other. Fix: leave out one of them.")
+        Choice(("raise", "skip")).check("--on-bad-shard", self.on_bad_shard)
+
+    @property
+    def are_given(self) -> bool:
+        return self != ShardOptions(None, None, False, None, "raise", None, False)
+
+    def run(
+        self,
+        source: str,
+        out: Path,
+        chosen: MethodOptions,
+        *,
+        prototypes: Path | None,
+        logit_scale: float | None,
+        classes: str | None,
+        normalize: bool,
+        device: str,
+        json: bool,
+        quiet: bool,
+        others: dict[str, object],
+    ) -> None:
+        """Adapt to the shards at `source` and write the predictions to the folder `out`."""
+        refused = [option for option, given in others.items() if given]
+        if refused:
+            raise ValueError(f"{refused[0]} cannot be used with features in many files. Fix: leave it out.")
+        if prototypes is None:
+            raise ValueError(
+                f"{source} has features in many files, which hold no prototypes. Fix: --prototypes FILE, the text "
+                "features of the classes as (K, d) .npy."
+            )
+        check_learns_in_passes(chosen.info.cls)
+        if out.suffix:
+            raise ValueError(
+                f"--out must be a folder for features in many files; got {out}. Fix: --out {out.with_suffix('')}."
+            )
+        scale = {} if logit_scale is None else {"logit_scale": logit_scale}
+        method = chosen.info.cls(np.asarray(read_npy(prototypes)), **{**scale, **chosen.parameters})
+        names = None if classes is None else parse_class_names(classes, "--classes")
+        shards = FeatureShards.open(source, column=self.column, on_error=self.on_bad_shard)
+        for error in shards.skipped:
+            print_warning(f"skipped: {error}")
+        how: dict[str, Any] = {
+            "on": self.on or "local",
+            "fit_rows": self.fit_rows,
+            "exact": self.exact,
+            "task_rows": self.task_rows or TASK_ROWS,
+            "device": None if device == AUTO else device,
+        }
+        planned = plan(method, shards, **how, probe=not quiet or json)
+        if self.dry_run:
+            if json:
+                print_json({"plan": asdict(planned)})
+            else:
+                console().print(plan_table(source, planned))
+            return
+        if not quiet and not json:
+            console(stderr=True).print(plan_table(source, planned))
+        check_output_folder(out)
+        claim(out / "predictions")
+        with _Progress(quiet=quiet) as progress:
+            result = adapt(
+                method, shards, **how, out=out, class_names=names, normalize=normalize, progress=progress,
+                on_bad_shard=self.on_bad_shard,
+            )  # fmt: skip
+        for path in result.skipped[len(shards.skipped) :]:
+            print_warning(f"skipped: the shard {path} cannot be used")
+        if json:
+            print_json({"plan": asdict(planned), "result": asdict(result)})
+        elif not quiet:
+            console().print(_result_table(method, result))
+
+
+def plan_table(source: str, planned: Plan) -> ReportTable:
+    sampled = planned.fit_rows < planned.rows
+    entries = {
+        "features": f"{planned.rows:,} rows in {counted(planned.shards, 'shard')}, {file_size(planned.bytes)}",
+        "rounds": f"at most {planned.most_rounds} over {planned.fit_rows:,} rows"
+        + (", then one over all" if sampled else "")
+        + ", and one pass that answers",
+        "read": f"at most {file_size(planned.most_bytes_read)} ({source})",
+        "tasks": f"{planned.tasks:,} per round, for {counted(planned.workers, 'worker')}",
+        "memory": f"{file_size(planned.memory_per_worker)} per worker, beyond Python and its libraries",
+    }
+    if planned.seconds is not None:
+        entries["time"] = f"about {duration(planned.seconds)} at most, from a probe on this machine"
+    return summary_table(entries)
+
+
+def _result_table(method: Method, result: Result) -> ReportTable:
+    rate = result.rows * result.passes / max(result.seconds, 1e-9)
+    entries = {
+        "method": method.name,
+        "rows": f"{result.rows:,}, of which {result.fit_rows:,} in the rounds",
+        "rounds": str(result.rounds),
+        "seconds": f"{result.seconds:,.1f} ({rate:,.0f} rows/s and pass)",
+        "predictions": f"{result.out}/predictions",
+    }
+    if result.skipped:
+        entries["skipped"] = counted(len(result.skipped), "shard")
+    return summary_table(entries)
+
+
+class _Progress:
+    """One bar per pass, with rows per second and time left; without a terminal, lines."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._lines = not quiet and not console(stderr=True).is_terminal
+        self._what, self._done = "", 0
+        self._began = self._printed = 0.0
+        self._first = 0
+        self._stack = ExitStack()
+        self._bar: ProgressBar | None = None
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def __call__(self, what: str, rows: int, total: int) -> None:
+        now = time.monotonic()
+        if what != self._what:
+            self._stack.close()
+            self._bar = self._stack.enter_context(progress_bar(what, total, quiet=self._quiet, unit="rows"))
+            self._what, self._done, self._began, self._printed = what, 0, now, now
+            self._first = rows
+        assert self._bar is not None
+        self._bar(rows - self._done, what)
+        self._done = rows
+        if self._lines and (rows >= total or now - self._printed > LOG_SECONDS):
+            self._printed = now
+            rate = (rows - self._first) / max(now - self._began, 1e-9)
+            speed = f", {rate:,.0f} rows/s, {duration((total - rows) / rate)} left" if rate and rows < total else ""
+            typer.echo(f"{what}: {rows:,} of {total:,} rows{speed}", err=True)
