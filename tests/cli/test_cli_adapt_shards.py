@@ -69,6 +69,8 @@ def test_skipped_shard(call, folder):
     ("options", "message"),
     [
         (("--method", "tda"), "tda cannot learn from shards"),
+        (("--replicas", 2), "--replicas is not for anchored_mixture_transductive"),
+        (("--online", "--exact"), "--exact is not for anchored_mixture_online"),
         (("--fit-rows", 0.1, "--exact"), "contradict each other"),
         (("--top-k", 3), "--top-k cannot be used with features in many files"),
         (("--on", "spark"), "--on must be local, local:N, ray or ray://host:port; got 'spark'"),
@@ -84,3 +86,17 @@ def test_prototypes_are_needed(call, folder):
     done = call("adapt", folder[0] / "set", "--out", folder[0] / "out")
     assert done.exit_code == 2
     assert "--prototypes FILE" in done.stderr
+
+
+def test_online_in_replicas(call, folder):
+    from pyarrow import parquet
+
+    path = folder[0]
+    done = call(*command(path, "--online", "--replicas", 2, "--exchange-every", 100, "--json"))
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["result"]["rows"] == 600
+    table = parquet.read_table(path / "out" / "predictions")
+    assert len(set(zip(table["shard"].to_pylist(), table["row"].to_pylist(), strict=True))) == 600
+    assert (
+        len(list((path / "out" / "predictions").iterdir())) == 6
+    )  # four rounds of the first replica, two of the other

@@ -18,17 +18,30 @@ from zeroshift.cli._method_options import MethodOptions
 from zeroshift.cli._output_paths import check_output_folder, claim
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import ProgressBar, progress_bar
-from zeroshift.distributed import FeatureShards, Plan, adapt, plan
+from zeroshift.distributed import FeatureShards, Plan, adapt, follow_shards, plan
 from zeroshift.distributed.adaptation import TASK_ROWS, Result, check_learns_in_passes
+from zeroshift.distributed.replicas import EVERY
 from zeroshift.distributed.shards import is_url
 from zeroshift.encode.prompts import parse_class_names
 from zeroshift.method import Method
+from zeroshift.mixture.online import OnlineAnchoredMixture
 from zeroshift.parameters import Choice, Number
 from zeroshift.parsers import read_npy
 from zeroshift.report.formatting import counted, duration, file_size
 from zeroshift.report.tables import ReportTable, summary_table
 
-__all__ = ["Column", "DryRun", "Exact", "FitRows", "OnBadShard", "ShardOptions", "TaskRows", "is_sharded"]
+__all__ = [
+    "Column",
+    "DryRun",
+    "Exact",
+    "ExchangeEvery",
+    "FitRows",
+    "OnBadShard",
+    "Replicas",
+    "ShardOptions",
+    "TaskRows",
+    "is_sharded",
+]
 
 PANEL = "Features in many files"
 
@@ -67,6 +80,25 @@ DryRun = Annotated[
     ),
 ]
 
+Replicas = Annotated[
+    int | None,
+    typer.Option(
+        "--replicas", metavar="N", help="Online: replicas, each of which follows its own shards.",
+        show_default="4", rich_help_panel=PANEL,
+    ),
+]  # fmt: skip
+ExchangeEvery = Annotated[
+    int | None,
+    typer.Option(
+        "--exchange-every", metavar="N",
+        help="Online: samples of each replica after which they exchange what they learned.",
+        show_default=f"{EVERY}", rich_help_panel=PANEL,
+    ),
+]  # fmt: skip
+
+DEFAULT_REPLICAS = 4
+"""Not the number of workers: it changes the answers, and they must not depend on the machine."""
+
 LOG_SECONDS = 10.0
 """Where no bar can be drawn, time between two lines."""
 
@@ -86,6 +118,8 @@ class ShardOptions:
     task_rows: int | None
     on_bad_shard: str
     column: str | None
+    replicas: int | None
+    exchange_every: int | None
     dry_run: bool
 
     def __post_init__(self) -> None:
@@ -96,11 +130,14 @@ class ShardOptions:
             Number(0, above=True).check("--fit-rows", self.fit_rows)
             if self.exact:
                 raise ValueError("--fit-rows and --exact contradict each other. Fix: leave out one of them.")
+        for option, value in (("--replicas", self.replicas), ("--exchange-every", self.exchange_every)):
+            if value is not None:
+                Number(1, integer=True).check(option, value)
         Choice(("raise", "skip")).check("--on-bad-shard", self.on_bad_shard)
 
     @property
     def are_given(self) -> bool:
-        return self != ShardOptions(None, None, False, None, "raise", None, False)
+        return self != ShardOptions(None, None, False, None, "raise", None, None, None, False)
 
     def run(
         self,
@@ -126,7 +163,17 @@ class ShardOptions:
                 f"{source} has features in many files, which hold no prototypes. Fix: --prototypes FILE, the text "
                 "features of the classes as (K, d) .npy."
             )
-        check_learns_in_passes(chosen.info.cls)
+        online = issubclass(chosen.info.cls, OnlineAnchoredMixture)
+        if not online:
+            check_learns_in_passes(chosen.info.cls)
+        only = {"--fit-rows": self.fit_rows, "--exact": self.exact, "--task-rows": self.task_rows}
+        if not online:
+            only = {"--replicas": self.replicas, "--exchange-every": self.exchange_every}
+        for option, given in only.items():
+            if given:
+                raise ValueError(
+                    f"{option} is not for {chosen.info.name}, which is {chosen.info.protocol}. Fix: leave it out."
+                )
         if out.suffix:
             raise ValueError(
                 f"--out must be a folder for features in many files; got {out}. Fix: --out {out.with_suffix('')}."
@@ -137,6 +184,9 @@ class ShardOptions:
         shards = FeatureShards.open(source, column=self.column, on_error=self.on_bad_shard)
         for error in shards.skipped:
             print_warning(f"skipped: {error}")
+        if isinstance(method, OnlineAnchoredMixture):
+            self._follow(method, shards, out, names, normalize=normalize, json=json, quiet=quiet)
+            return
         how: dict[str, Any] = {
             "on": self.on or "local",
             "fit_rows": self.fit_rows,
@@ -166,6 +216,50 @@ class ShardOptions:
             print_json({"plan": asdict(planned), "result": asdict(result)})
         elif not quiet:
             console().print(_result_table(method, result))
+
+    def _follow(
+        self,
+        method: OnlineAnchoredMixture,
+        shards: FeatureShards,
+        out: Path,
+        names: list[str] | None,
+        *,
+        normalize: bool,
+        json: bool,
+        quiet: bool,
+    ) -> None:
+        """The online mixture, in replicas."""
+        replicas, every = self.replicas or DEFAULT_REPLICAS, self.exchange_every or EVERY
+        planned = {
+            "shards": len(shards.shards), "rows": shards.rows, "bytes": shards.bytes, "replicas": replicas,
+            "exchange_every": every,
+        }  # fmt: skip
+        size = f"{shards.rows:,} rows in {counted(len(shards.shards), 'shard')}, {file_size(shards.bytes)}"
+        entries = {"features": size, "replicas": f"{replicas}, which exchange sums every {every:,} samples"}
+        if self.dry_run:
+            if json:
+                print_json({"plan": planned})
+            else:
+                console().print(summary_table(entries))
+            return
+        check_output_folder(out)
+        claim(out / "predictions")
+        began = time.monotonic()
+        with _Progress(quiet=quiet) as progress:
+            bad = follow_shards(
+                method, shards, replicas=replicas, every=every, on=self.on or "local", out=out, class_names=names,
+                normalize=normalize, on_bad_shard=self.on_bad_shard, progress=progress,
+            )  # fmt: skip
+        seconds = time.monotonic() - began
+        for path in bad:
+            print_warning(f"skipped: the shard {path} cannot be used")
+        if json:
+            skipped = [*(error.path for error in shards.skipped), *bad]
+            result = {"rows": method.n_seen, "seconds": seconds, "skipped": skipped, "out": str(out)}
+            print_json({"plan": planned, "result": result})
+        elif not quiet:
+            entries["seconds"] = f"{seconds:,.1f} ({method.n_seen / max(seconds, 1e-9):,.0f} rows/s)"
+            console().print(summary_table({"method": method.name, **entries, "predictions": f"{out}/predictions"}))
 
 
 def plan_table(source: str, planned: Plan) -> ReportTable:

@@ -24,8 +24,10 @@ from zeroshift.cli._shards import (
     Column,
     DryRun,
     Exact,
+    ExchangeEvery,
     FitRows,
     OnBadShard,
+    Replicas,
     ShardOptions,
     TaskRows,
     is_sharded,
@@ -178,6 +180,8 @@ def adapt(
     task_rows: TaskRows = None,
     on_bad_shard: OnBadShard = "raise",
     column: Column = None,
+    replicas: Replicas = None,
+    exchange_every: ExchangeEvery = None,
     dry_run: DryRun = False,
     reject_above: RejectAbove = None,
     top_k: TopK = None,
@@ -193,7 +197,9 @@ def adapt(
 
     For example: zeroshift adapt pack:cifar10 --out predictions.csv
     """
-    in_shards = ShardOptions(on, fit_rows, exact, task_rows, on_bad_shard, column, dry_run)
+    in_shards = ShardOptions(
+        on, fit_rows, exact, task_rows, on_bad_shard, column, replicas, exchange_every, dry_run
+    )  # fmt: skip
     if is_sharded(features) or in_shards.are_given:
         name = choose_method(method, online=online, transductive=transductive, saves_state=save_state is not None)
         in_shards.run(

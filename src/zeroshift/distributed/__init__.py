@@ -9,18 +9,24 @@ from zeroshift.distributed.executors import (
     open_executor,
     use_executor,
 )
+from zeroshift.distributed.replicas import Changes, Replica, adapt_replicas, assign_keys, follow_shards
 from zeroshift.distributed.shards import FeatureShards, Shard, ShardError
 
 __all__ = [
+    "Changes",
     "Executor",
     "FeatureShards",
     "LocalExecutor",
     "Plan",
     "RayExecutor",
+    "Replica",
     "Shard",
     "ShardError",
     "adapt",
+    "adapt_replicas",
+    "assign_keys",
     "check_executor",
+    "follow_shards",
     "open_executor",
     "plan",
     "use_executor",

@@ -23,7 +23,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from zeroshift._version import __version__
-from zeroshift.arrays import check_matrix, normalize, to_numpy
+from zeroshift.arrays import Array, check_matrix, normalize, to_numpy
 from zeroshift.distributed.executors import Executor, use_executor
 from zeroshift.distributed.shards import FeatureShards, Shard, ShardError
 from zeroshift.files import atomic_path
@@ -203,9 +203,6 @@ class AnswerTask:
     _loaded: list[Method] = field(default_factory=list, repr=False)
 
     def __call__(self, task: Task) -> tuple[int, list[str]]:
-        import pyarrow
-        from pyarrow import parquet
-
         with threadpool_limits(1, user_api="blas"):
             method = copy.deepcopy(self._method())  # its checks of float32 products start again for every task
             zero_shot = ZeroShot(method.prototypes, logit_scale=getattr(method, "logit_scale", 100.0))
@@ -217,16 +214,10 @@ class AnswerTask:
                     rows, failed = self.reading.rows(Task(0, 0, ((shard, first, last),)), check=self.check)
                     bad += failed
                     if not failed:
-                        parts.append(_answers(method, zero_shot, rows, shard, first, self.class_names))
-        rows_answered = sum(len(part["row"]) for part in parts)
-        names = ("shard", "row", "prediction", "probability", "zero_shot")
-        columns = {
-            name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0, np.int64) for name in names
-        }
-        columns["shard"] = pyarrow.array(columns["shard"].tolist(), pyarrow.string()).dictionary_encode()
-        with atomic_path(Path(self.folder, f"predictions_{task.number:05d}.parquet")) as path:
-            parquet.write_table(pyarrow.table(columns), path)
-        return rows_answered, bad
+                        answer = method.predict(rows)
+                        parts.append(answer_columns(answer, zero_shot, rows, shard, first, self.class_names))
+        write_answers(Path(self.folder, f"predictions_{task.number:05d}.parquet"), parts)
+        return sum(len(part["row"]) for part in parts), bad
 
     def _method(self) -> Method:
         if not self._loaded:
@@ -238,10 +229,11 @@ class AnswerTask:
         return self._loaded[0]
 
 
-def _answers(
-    method: Method, zero_shot: Method, rows: np.ndarray, shard: Shard, first: int, names: tuple[str, ...] | None
+def answer_columns(
+    answer: Array, zero_shot: Method, rows: np.ndarray, shard: Shard, first: int, names: tuple[str, ...] | None
 ) -> dict[str, Any]:
-    probabilities, base = to_numpy(method.predict(rows)), to_numpy(zero_shot.predict(rows))
+    """The columns of a file of predictions, for rows of a shard and their probabilities."""
+    probabilities, base = to_numpy(answer), to_numpy(zero_shot.predict(rows))
     best, usual = probabilities.argmax(axis=1), base.argmax(axis=1)
     known = None if names is None else np.array(names)
     return {
@@ -251,6 +243,19 @@ def _answers(
         "probability": probabilities.max(axis=1),
         "zero_shot": usual if known is None else known[usual],
     }
+
+
+def write_answers(path: Path, parts: list[dict[str, Any]]) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    names = ("shard", "row", "prediction", "probability", "zero_shot")
+    columns = {
+        name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0, np.int64) for name in names
+    }
+    columns["shard"] = pyarrow.array(columns["shard"].tolist(), pyarrow.string()).dictionary_encode()
+    with atomic_path(path) as temporary:
+        parquet.write_table(pyarrow.table(columns), temporary)
 
 
 def _fit_rows(shards: FeatureShards, fit_rows: float | None, exact: bool) -> int:
