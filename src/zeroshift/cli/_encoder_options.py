@@ -305,6 +305,10 @@ class EncodingOptions:
         assert isinstance(encoder, Encoder)
         return encoder
 
+    def load_images_only(self) -> ImageEncoder:
+        """As `load_encoder`, for an encoder that need not read text."""
+        return self._load(self.encoder or DEFAULT_ENCODER, revision=self.revision, images_only=True)
+
     def load_second(self) -> ImageEncoder | None:
         return None if self.second_encoder is None else self._load(self.second_encoder, images_only=True)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import json as json_module
 import os
+import re
 import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -20,14 +23,15 @@ from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import ProgressBar, progress_bar
 from zeroshift.distributed import FeatureShards, Plan, adapt, follow_shards, plan
 from zeroshift.distributed.adaptation import TASK_ROWS, Result, check_learns_in_passes
+from zeroshift.distributed.folders import Folder, is_url
 from zeroshift.distributed.replicas import EVERY
-from zeroshift.distributed.shards import is_url
 from zeroshift.encode.prompts import parse_class_names
+from zeroshift.encode.sharded import ABOUT
 from zeroshift.method import Method
 from zeroshift.mixture.online import OnlineAnchoredMixture
 from zeroshift.parameters import Choice, Number
 from zeroshift.parsers import read_npy
-from zeroshift.report.formatting import counted, duration, file_size
+from zeroshift.report.formatting import counted, duration, file_size, significant
 from zeroshift.report.tables import ReportTable, summary_table
 
 __all__ = [
@@ -39,8 +43,10 @@ __all__ = [
     "OnBadShard",
     "Replicas",
     "ShardOptions",
+    "ShardProgress",
     "TaskRows",
     "is_sharded",
+    "url_of",
 ]
 
 PANEL = "Features in many files"
@@ -108,6 +114,22 @@ def is_sharded(source: str) -> bool:
     return not is_pack(source) and (is_url(source) or os.path.isdir(source))
 
 
+def url_of(path: Path) -> str:
+    """The path of an output as it was given: a `Path` writes s3://bucket as s3:/bucket.
+
+    >>> url_of(Path("s3://bucket/out")), url_of(Path("out"))
+    ('s3://bucket/out', 'out')
+    """
+    return re.sub(r"^(\w{2,}):/(?!/)", r"\1://", str(path))
+
+
+def _prepare(out: str) -> None:
+    """Refuse an output folder of this machine that cannot be written, or that another command writes to."""
+    if not is_url(out):
+        check_output_folder(Path(out))
+        claim(Path(out, "predictions"))
+
+
 @dataclass(frozen=True)
 class ShardOptions:
     """The options of `adapt` that are for features in many files."""
@@ -158,11 +180,6 @@ class ShardOptions:
         refused = [option for option, given in others.items() if given]
         if refused:
             raise ValueError(f"{refused[0]} cannot be used with features in many files. Fix: leave it out.")
-        if prototypes is None:
-            raise ValueError(
-                f"{source} has features in many files, which hold no prototypes. Fix: --prototypes FILE, the text "
-                "features of the classes as (K, d) .npy."
-            )
         online = issubclass(chosen.info.cls, OnlineAnchoredMixture)
         if not online:
             check_learns_in_passes(chosen.info.cls)
@@ -174,13 +191,14 @@ class ShardOptions:
                 raise ValueError(
                     f"{option} is not for {chosen.info.name}, which is {chosen.info.protocol}. Fix: leave it out."
                 )
-        if out.suffix:
+        if out.suffix and not is_url(url_of(out)):
             raise ValueError(
                 f"--out must be a folder for features in many files; got {out}. Fix: --out {out.with_suffix('')}."
             )
-        scale = {} if logit_scale is None else {"logit_scale": logit_scale}
-        method = chosen.info.cls(np.asarray(read_npy(prototypes)), **{**scale, **chosen.parameters})
-        names = None if classes is None else parse_class_names(classes, "--classes")
+        text, about = _classes_of(source, prototypes)
+        scale = about.get("logit_scale") if logit_scale is None else logit_scale
+        method = chosen.info.cls(text, **{**({} if scale is None else {"logit_scale": scale}), **chosen.parameters})
+        names = about.get("class_names") if classes is None else parse_class_names(classes, "--classes")
         shards = FeatureShards.open(source, column=self.column, on_error=self.on_bad_shard)
         for error in shards.skipped:
             print_warning(f"skipped: {error}")
@@ -203,11 +221,10 @@ class ShardOptions:
             return
         if not quiet and not json:
             console(stderr=True).print(plan_table(source, planned))
-        check_output_folder(out)
-        claim(out / "predictions")
-        with _Progress(quiet=quiet) as progress:
+        _prepare(url_of(out))
+        with ShardProgress(quiet=quiet) as progress:
             result = adapt(
-                method, shards, **how, out=out, class_names=names, normalize=normalize, progress=progress,
+                method, shards, **how, out=url_of(out), class_names=names, normalize=normalize, progress=progress,
                 on_bad_shard=self.on_bad_shard,
             )  # fmt: skip
         for path in result.skipped[len(shards.skipped) :]:
@@ -242,13 +259,12 @@ class ShardOptions:
             else:
                 console().print(summary_table(entries))
             return
-        check_output_folder(out)
-        claim(out / "predictions")
+        _prepare(url_of(out))
         began = time.monotonic()
-        with _Progress(quiet=quiet) as progress:
+        with ShardProgress(quiet=quiet) as progress:
             bad = follow_shards(
-                method, shards, replicas=replicas, every=every, on=self.on or "local", out=out, class_names=names,
-                normalize=normalize, on_bad_shard=self.on_bad_shard, progress=progress,
+                method, shards, replicas=replicas, every=every, on=self.on or "local", out=url_of(out),
+                class_names=names, normalize=normalize, on_bad_shard=self.on_bad_shard, progress=progress,
             )  # fmt: skip
         seconds = time.monotonic() - began
         for path in bad:
@@ -260,6 +276,20 @@ class ShardOptions:
         elif not quiet:
             entries["seconds"] = f"{seconds:,.1f} ({method.n_seen / max(seconds, 1e-9):,.0f} rows/s)"
             console().print(summary_table({"method": method.name, **entries, "predictions": f"{out}/predictions"}))
+
+
+def _classes_of(source: str, prototypes: Path | None) -> tuple[np.ndarray, dict[str, Any]]:
+    """The prototypes, and what `zeroshift extract` has written about those in the folder of the features."""
+    if prototypes is not None:
+        return np.asarray(read_npy(prototypes)), {}
+    folder = Folder.of(source)
+    content, about = folder.read("prototypes.npy"), folder.read(ABOUT)
+    if content is None:
+        raise ValueError(
+            f"{source} has features in many files, which hold no prototypes. Fix: --prototypes FILE, the text "
+            "features of the classes as (K, d) .npy."
+        )
+    return np.load(io.BytesIO(content), allow_pickle=False), {} if about is None else json_module.loads(about)
 
 
 def plan_table(source: str, planned: Plan) -> ReportTable:
@@ -292,11 +322,11 @@ def _result_table(method: Method, result: Result) -> ReportTable:
     return summary_table(entries)
 
 
-class _Progress:
+class ShardProgress:
     """One bar per pass, with rows per second and time left; without a terminal, lines."""
 
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet
+    def __init__(self, *, quiet: bool, unit: str = "rows") -> None:
+        self._quiet, self._unit = quiet, unit
         self._lines = not quiet and not console(stderr=True).is_terminal
         self._what, self._done = "", 0
         self._began = self._printed = 0.0
@@ -304,7 +334,7 @@ class _Progress:
         self._stack = ExitStack()
         self._bar: ProgressBar | None = None
 
-    def __enter__(self) -> _Progress:
+    def __enter__(self) -> ShardProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -314,7 +344,7 @@ class _Progress:
         now = time.monotonic()
         if what != self._what:
             self._stack.close()
-            self._bar = self._stack.enter_context(progress_bar(what, total, quiet=self._quiet, unit="rows"))
+            self._bar = self._stack.enter_context(progress_bar(what, total, quiet=self._quiet, unit=self._unit))
             self._what, self._done, self._began, self._printed = what, 0, now, now
             self._first = rows
         assert self._bar is not None
@@ -323,5 +353,9 @@ class _Progress:
         if self._lines and (rows >= total or now - self._printed > LOG_SECONDS):
             self._printed = now
             rate = (rows - self._first) / max(now - self._began, 1e-9)
-            speed = f", {rate:,.0f} rows/s, {duration((total - rows) / rate)} left" if rate and rows < total else ""
-            typer.echo(f"{what}: {rows:,} of {total:,} rows{speed}", err=True)
+            speed = (
+                f", {significant(rate)} {self._unit}/s, {duration((total - rows) / rate)} left"
+                if rate and rows < total
+                else ""
+            )
+            typer.echo(f"{what}: {rows:,} of {total:,} {self._unit}{speed}", err=True)

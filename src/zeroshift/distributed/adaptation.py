@@ -12,8 +12,9 @@ import hashlib
 import io
 import json
 import os
-import shutil
+import tempfile
 import time
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,8 +26,8 @@ from threadpoolctl import threadpool_limits
 from zeroshift._version import __version__
 from zeroshift.arrays import Array, check_matrix, normalize, to_numpy
 from zeroshift.distributed.executors import Executor, use_executor
+from zeroshift.distributed.folders import Folder
 from zeroshift.distributed.shards import FeatureShards, Shard, ShardError
-from zeroshift.files import atomic_path
 from zeroshift.method import Method
 from zeroshift.methods import ZeroShot
 from zeroshift.passes import Pass, RowsWanted
@@ -198,7 +199,7 @@ class AnswerTask:
     reading: Reading
     check: bool
     device: str | None
-    folder: str
+    folder: Folder
     class_names: tuple[str, ...] | None
     _loaded: list[Method] = field(default_factory=list, repr=False)
 
@@ -216,16 +217,16 @@ class AnswerTask:
                     if not failed:
                         answer = method.predict(rows)
                         parts.append(answer_columns(answer, zero_shot, rows, shard, first, self.class_names))
-        write_answers(Path(self.folder, f"predictions_{task.number:05d}.parquet"), parts)
+        write_answers(self.folder, f"predictions_{task.number:05d}.parquet", parts)
         return sum(len(part["row"]) for part in parts), bad
 
     def _method(self) -> Method:
         if not self._loaded:
             library = {} if self.device is None else {"library": "torch", "device": self.device}
-            with atomic_path(Path(self.folder, f".state-{os.getpid()}.safetensors")) as path:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder, "state.safetensors")
                 path.write_bytes(self.state)
                 self._loaded.append(self.method.load(path, **library))
-            Path(self.folder, f".state-{os.getpid()}.safetensors").unlink()
         return self._loaded[0]
 
 
@@ -245,7 +246,7 @@ def answer_columns(
     }
 
 
-def write_answers(path: Path, parts: list[dict[str, Any]]) -> None:
+def write_answers(folder: Folder, name: str, parts: list[dict[str, Any]]) -> None:
     import pyarrow
     from pyarrow import parquet
 
@@ -254,8 +255,9 @@ def write_answers(path: Path, parts: list[dict[str, Any]]) -> None:
         name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0, np.int64) for name in names
     }
     columns["shard"] = pyarrow.array(columns["shard"].tolist(), pyarrow.string()).dictionary_encode()
-    with atomic_path(path) as temporary:
-        parquet.write_table(pyarrow.table(columns), temporary)
+    content = io.BytesIO()
+    parquet.write_table(pyarrow.table(columns), content)
+    folder.write(name, content.getvalue())
 
 
 def _fit_rows(shards: FeatureShards, fit_rows: float | None, exact: bool) -> int:
@@ -378,7 +380,7 @@ def adapt(
             method,
             shards,
             executor,
-            None if out is None else Path(out),
+            None if out is None else Folder.of(out),
             Reading(normalize, on_bad_shard == "skip"),
             fitted,
             task_rows,
@@ -401,7 +403,7 @@ class _Run:
     method: Any
     shards: FeatureShards
     executor: Executor
-    out: Path | None
+    out: Folder | None
     reading: Reading
     fitted: int
     task_rows: int
@@ -434,8 +436,6 @@ class _Run:
         }
         self.key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
         self.saved = None if self.out is None else self.out / ".progress" / self.key
-        if self.saved is not None:
-            self.saved.mkdir(parents=True, exist_ok=True)
 
     def _learn_once(self) -> tuple[int, list[str]]:
         try:
@@ -492,14 +492,14 @@ class _Run:
 
     def _saved_sums(self, number: int) -> tuple[dict[str, np.ndarray], int, list[str]]:
         """The sums of a pass that an earlier driver saved, the number of tasks in them, and unusable shards."""
-        path = None if self.saved is None else self.saved / f"pass-{number:03d}.npz"
-        if path is None or not path.exists():
+        content = None if self.saved is None else self.saved.read(f"pass-{number:03d}.npz")
+        if content is None:
             return {}, 0, []
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             done, bad = int(arrays.pop("__tasks")), json.loads(str(arrays.pop("__bad")))
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile):
             return {}, 0, []  # damaged: the pass is run again
         return arrays, done, bad
 
@@ -509,8 +509,7 @@ class _Run:
         content = io.BytesIO()
         arrays: dict[str, Any] = {**total, "__tasks": np.array(done), "__bad": np.array(json.dumps(bad))}
         np.savez(content, **arrays)
-        with atomic_path(self.saved / f"pass-{number:03d}.npz") as path:
-            path.write_bytes(content.getvalue())
+        self.saved.write(f"pass-{number:03d}.npz", content.getvalue())
 
     def _take(self, numbers: np.ndarray) -> np.ndarray:
         """The rows with these numbers, in this order."""
@@ -530,24 +529,24 @@ class _Run:
         assert self.out is not None
         assert self.saved is not None
         folder = self.out / "predictions"
-        folder.mkdir(parents=True, exist_ok=True)
-        marker = self.saved / "answers.json"
-        if not marker.exists():  # files of another run must not count as answers of this one
-            for old in folder.glob("predictions_*.parquet"):
-                old.unlink()
-            marker.write_text("{}")
-        state = self.saved / "state.safetensors"
-        self.method.save(state)
-        left = [task for task in self.tasks if not (folder / f"predictions_{task.number:05d}.parquet").exists()]
+        if self.saved.read("answers.json") is None:  # files of another run must not count as answers of this one
+            for old in folder.names():
+                if old.startswith("predictions_"):
+                    folder.remove(old)
+            self.saved.write("answers.json", b"{}")
+        with tempfile.TemporaryDirectory() as local:
+            path = Path(local, "state.safetensors")
+            self.method.save(path)
+            state = path.read_bytes()
+        written = set(folder.names())
+        left = [task for task in self.tasks if f"predictions_{task.number:05d}.parquet" not in written]
         rows = self.shards.rows - sum(task.rows for task in left)
-        function = AnswerTask(
-            state.read_bytes(), type(self.method), self.reading, self.sampled, self.device, str(folder), class_names
-        )
+        function = AnswerTask(state, type(self.method), self.reading, self.sampled, self.device, folder, class_names)
         for answered, bad in self.executor.map(function, left):
             rows += answered
             self.bad |= set(bad)
             self.progress("answers", rows, self.shards.rows)
-        shutil.rmtree(self.out / ".progress")
+        (self.out / ".progress").remove_all()
         return rows
 
 

@@ -11,7 +11,6 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from threadpoolctl import threadpool_limits
 from zeroshift.arrays import Array, check_matrix, to_numpy
 from zeroshift.distributed.adaptation import Progress, Reading, Task, answer_columns, write_answers
 from zeroshift.distributed.executors import Executor, use_executor
+from zeroshift.distributed.folders import Folder
 from zeroshift.distributed.shards import FeatureShards
 from zeroshift.methods import ZeroShot
 from zeroshift.mixture.online import OnlineAnchoredMixture
@@ -107,7 +107,7 @@ class _Follow:
     """One replica adapts to its next rows, in a worker. A pure function, so that it can be run again."""
 
     reading: Reading
-    folder: str | None = None
+    folder: Folder | None = None
     class_names: tuple[str, ...] | None = None
 
     def __call__(self, request: tuple[Replica, np.ndarray | Task, str]) -> tuple[Replica, Changes, Any, list[str]]:
@@ -124,7 +124,7 @@ class _Follow:
                 if not failed:
                     parts.append(answer_columns(method.adapt(read), zero_shot, read, shard, start, self.class_names))
         if self.folder is not None:
-            write_answers(Path(self.folder, f"predictions_{name}.parquet"), parts)
+            write_answers(self.folder, f"predictions_{name}.parquet", parts)
         return replica, *_with_changes(replica, sum(len(part["row"]) for part in parts), bad)
 
 
@@ -229,13 +229,13 @@ def follow_shards(
     made = _make_replicas(method, replicas)
     folder = None
     if out is not None:
-        folder = Path(out, "predictions")
-        folder.mkdir(parents=True, exist_ok=True)
-        for old in folder.glob("predictions_*.parquet"):
-            old.unlink()
+        folder = Folder.of(out) / "predictions"
+        for old in folder.names():
+            if old.startswith("predictions_"):
+                folder.remove(old)
     parts = [_parts(shards, index, replicas, every) for index in range(replicas)]
     names = None if class_names is None else tuple(class_names)
-    following = _Follow(Reading(normalize, on_bad_shard == "skip"), None if folder is None else str(folder), names)
+    following = _Follow(Reading(normalize, on_bad_shard == "skip"), folder, names)
     bad: dict[str, None] = {}
     rows = 0
     with use_executor(on) as executor:
