@@ -7,6 +7,7 @@ import json as json_module
 import os
 import re
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -239,7 +240,7 @@ class ShardOptions:
         method: OnlineAnchoredMixture,
         shards: FeatureShards,
         out: Path,
-        names: list[str] | None,
+        names: Sequence[str] | None,
         *,
         normalize: bool,
         json: bool,

@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from importlib import import_module
@@ -91,7 +91,7 @@ class Executor(ABC):
         ahead: int | None = None,
         twice: bool = False,
         at_once: int | None = None,
-    ) -> Iterator[tuple[int, Any, WorkerDiedError | None]]:
+    ) -> Generator[tuple[int, Any, WorkerDiedError | None], None, None]:
         """The index of every item with its result, or the reason why there is none, as they end.
 
         A task whose process dies is started again, up to `ATTEMPTS` times. Exceptions of the function are raised.
