@@ -67,8 +67,8 @@ def main() -> None:
         lines.append(f"| {files:,} of {rows:,} rows | {opened:.2f} s | {seconds:.1f} s | {rate:,.0f} | {written} |")
         print(lines[-1], flush=True)
     same = "the same bits" if np.array_equal(answers[0], answers[1]) else "OTHER answers"
-    lines += ["", f"A million rows in 10 000 files and in one give {same}. Two workers, d = {DIMENSION}, K = {CLASSES}, "
-              f"fp16, {ROUNDS} rounds. {machine()}."]  # fmt: skip
+    about = f"Two workers, d = {DIMENSION}, K = {CLASSES}, fp16, {ROUNDS} rounds. {machine()}."
+    lines += ["", f"A million rows in 10 000 files and in one give {same}. {about}"]
     replace_section("scale_shards", "\n".join(lines))
 
 

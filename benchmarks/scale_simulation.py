@@ -2,9 +2,9 @@
 
     python benchmarks/scale_simulation.py
 
-This is no measurement of a cluster. Tasks are started in order on the workers that are free, as the executor does.
-Workers die at random, and what they did of their task is lost; some tasks run on a slow worker; a task that takes three
-times as long as the median is started a second time on an idle worker. Each task also costs a fixed time, and the driver
+This is no measurement of a cluster. Tasks start in order on free workers, as the executor does.
+Workers die at random, and what they did of their task is lost; some workers are slow; a task that takes three times
+as long as the median is started a second time on an idle worker. Each task also costs a fixed time, and the driver
 adds the results one after the other.
 """
 
@@ -123,8 +123,8 @@ def main() -> None:
     lines += [
         "",
         f"{ROWS:,} rows, {WORKERS:,} workers at {RATE:,.0f} rows/s, d = 512, K = 1000; {100 * SLOW_SHARE:.0f} % of the "
-        f"workers are {SLOW_FACTOR:.0f} times slower; a worker dies every {LIFETIME / 3600:.0f} hours on average and is "
-        f"replaced after {RESTART:.0f} s; {TASK_SECONDS} s per task, {1000 * ADD_SECONDS:.0f} ms of the driver per "
+        f"workers are {SLOW_FACTOR:.0f} times slower; a worker dies every {LIFETIME / 3600:.0f} hours on average, and "
+        f"is replaced after {RESTART:.0f} s; {TASK_SECONDS} s per task, {1000 * ADD_SECONDS:.0f} ms of the driver per "
         f"result. Without any of that the round takes {ideal:.0f} s. Means of five seeds.",
     ]
     replace_section("scale_simulation", "\n".join(lines))

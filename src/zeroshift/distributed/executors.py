@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Self
 
+from zeroshift.distributed.folders import import_optional
 from zeroshift.workers import WorkerDiedError, Workers
 
 __all__ = ["Executor", "LocalExecutor", "RayExecutor", "check_executor", "open_executor", "use_executor"]
@@ -222,10 +223,9 @@ class RayExecutor(Executor):
     """
 
     def __init__(self, address: str | None = None, *, gpus: float = 0.0) -> None:
-        try:
-            ray: Any = import_module("ray")
-        except ImportError as error:
-            raise ImportError("ray is not installed. Fix: pip install 'zeroshift[ray]'.") from error
+        ray: Any = import_optional("ray", "ray")
+        if address is not None and address.startswith("ray://"):
+            import_optional("grpc", "ray")
         self._ray = ray
         self._owned = not ray.is_initialized()
         if self._owned:
