@@ -5,7 +5,9 @@ python benchmarks/scale_fit_rows.py
 
 from __future__ import annotations
 
+import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,8 @@ from zeroshift.data import packs
 from zeroshift.distributed import FeatureShards, adapt
 
 ROWS, NOISE, DRAWS = 100_000, 0.2, 4
+
+SHARES_OF, SHARES = "cifar10c_fog_5", (0.05, 0.1, 0.2, 0.5)
 
 
 def noisy_copies(pack: FeatureSet, rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -28,18 +32,32 @@ def noisy_copies(pack: FeatureSet, rows: int, seed: int) -> tuple[np.ndarray, np
     return normalize(features + NOISE * noise), pack.labels[order]
 
 
-def measure(pack: FeatureSet, rows: int, seed: int = 0) -> tuple[float, float, float]:
-    """Accuracy of zero-shot, with all rounds over all rows, and with rounds over a tenth of them."""
+def measure(pack: FeatureSet, rows: int, seed: int = 0, shares: Sequence[float] = (0.1,)) -> list[float]:
+    """Accuracy of zero-shot, with all rounds over all rows, and with rounds over each of these shares."""
     features, labels = noisy_copies(pack, rows, seed)
     prototypes = pack.prototypes_for()
     accuracy = [100 * float(((features @ prototypes.T).argmax(1) == labels).mean())]
     with tempfile.TemporaryDirectory() as folder:
         np.save(Path(folder, "0.npy"), features)
-        for options in ({"exact": True}, {"fit_rows": 0.1}):
+        for share in (None, *shares):
             method = TransductiveAnchoredMixture(prototypes, logit_scale=pack.logit_scale)
-            adapt(method, FeatureShards.open(folder), on="local:0", task_rows=max(1, rows // 5), **options)
+            shards, task_rows = FeatureShards.open(folder), max(1, rows // 5)
+            adapt(method, shards, on="local:0", task_rows=task_rows, fit_rows=share, exact=share is None)
             accuracy.append(100 * float((method.predict(features).argmax(1) == labels).mean()))
-    return accuracy[0], accuracy[1], accuracy[2]
+    return accuracy
+
+
+def compare_shares() -> None:
+    """How far single draws are from all rows, by the size of the sample."""
+    found = np.array([measure(packs.load(SHARES_OF), ROWS, seed, SHARES) for seed in range(DRAWS)])
+    differences = found[:, 2:] - found[:, 1:2]
+    lines = ["| rows in the sample | mean difference | root mean square | by draw |", "|---" * 4 + "|"]
+    for share, draws in zip(SHARES, differences.T, strict=True):
+        each = ", ".join(f"{draw:+.2f}" for draw in draws)
+        root = float((draws**2).mean() ** 0.5)
+        lines.append(f"| {share * ROWS:,.0f} | {draws.mean():+.2f} | {root:.2f} | {each} |")
+    lines += ["", f"{SHARES_OF}, {ROWS:,} rows, {DRAWS} draws. {machine()}."]
+    replace_section("scale_fit_shares", "\n".join(lines))
 
 
 def main() -> None:
@@ -66,4 +84,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    compare_shares() if "--shares" in sys.argv[1:] else main()

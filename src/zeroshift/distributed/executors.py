@@ -76,7 +76,7 @@ class Executor(ABC):
         """
         results: dict[int, Any] = {}
         turn = 0
-        for index, result, error in self.as_completed(function, items, ahead=(1 + AHEAD) * self.workers, twice=True):
+        for index, result, error in self.as_completed(function, items, bounded=True, twice=True):
             if error is not None:
                 raise error
             results[index] = result
@@ -89,15 +89,15 @@ class Executor(ABC):
         function: Callable[[Any], Any],
         items: Sequence[Any],
         *,
-        ahead: int | None = None,
+        bounded: bool = False,
         twice: bool = False,
         at_once: int | None = None,
     ) -> Generator[tuple[int, Any, WorkerDiedError | None], None, None]:
         """The index of every item with its result, or the reason why there is none, as they end.
 
         A task whose process dies is started again, up to `ATTEMPTS` times. Exceptions of the function are raised.
-        `ahead` bounds how far the tasks that are started are ahead of the first that has not ended, and `at_once` the
-        tasks that run at the same time. With `twice`, a task that takes much longer than the others is started again.
+        `bounded` limits how far the tasks that are started are ahead of the first that has not ended, and `at_once`
+        the tasks that run at the same time. With `twice`, one that takes much longer than the others is started again.
         """
         shared = self._share(function)
         running: dict[Any, int] = {}
@@ -107,6 +107,7 @@ class Executor(ABC):
         times: list[float] = []
         waiting, turn = list(range(len(items)))[::-1], 0
         most = self.workers if at_once is None else min(at_once, self.workers)
+        ahead = (1 + AHEAD) * most if bounded else len(items)
 
         def start(index: int) -> None:
             attempts[index] += 1
@@ -114,7 +115,7 @@ class Executor(ABC):
             running[self._submit(shared, items[index])] = index
 
         while turn < len(items):
-            while waiting and len(running) < most and (ahead is None or waiting[-1] < turn + ahead):
+            while waiting and len(running) < most and waiting[-1] < turn + ahead:
                 start(waiting.pop())
             found: list[tuple[int, Any, WorkerDiedError | None]] = []
             for task in self._wait(list(running), 0.5):
