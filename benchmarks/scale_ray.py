@@ -1,7 +1,7 @@
 """The transductive mixture over shards on a Ray cluster of this machine, with one node process per worker.
 
     python benchmarks/scale_ray.py                                     # 2 million rows: about 7 minutes on two cores
-    python benchmarks/scale_ray.py --rows 200000 --part-rows 50000     # a quick look; the page is not changed
+    python benchmarks/scale_ray.py --rows 200000 --part-rows 50000     # a quick look, without --write
 
 It measures rows per second and core, the ratio to the bare products on the same cores, the speed-up from one to two
 workers, the peak memory of a worker and the bytes sent; then it kills three workers and a driver, and compares. The
@@ -281,6 +281,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--part-rows", type=int, default=300_000, help="rows of the other parts")
+    parser.add_argument("--write", action="store_true", help="change the page, also with fewer rows")
     parser.add_argument("--driver", nargs=2, type=Path, metavar=("SHARDS", "OUT"))
     options = parser.parse_args()
     if options.driver:
@@ -325,7 +326,7 @@ def main() -> None:
         f"{machine()}, {ROUNDS} rounds, d = {DIMENSION}, K = {CLASSES}; {time.perf_counter() - began:.0f} s in all.",
     ]
     print("\n".join(content))
-    if options.rows >= 2_000_000:
+    if options.write or options.rows >= 2_000_000:
         replace_section("scale_ray", "\n".join(content))
 
 
