@@ -13,8 +13,8 @@ import typer
 from zeroshift import methods as registry
 from zeroshift.benchmarks.machine import machine
 from zeroshift.cli import _encoder_options as options
-from zeroshift.cli._encoder_options import MOST_PROCESSES, check_encoder_options, load_encoder_ref
-from zeroshift.cli._inputs import load_datasets, split_names
+from zeroshift.cli._encoder_options import MOST_PROCESSES, check_encoder_options, check_on, load_encoder_ref
+from zeroshift.cli._inputs import absolute_paths, load_datasets, split_names
 from zeroshift.cli._method_options import parse_settings
 from zeroshift.cli._output_paths import check_output_folder, claim
 from zeroshift.cli._run_loop import run_recorded
@@ -148,6 +148,7 @@ def compare(
             metavar="N", help="Processes. Times are comparable only with 1.", rich_help_panel=options.RUN_PANEL
         ),
     ] = 1,
+    on: options.On = None,
     out: Annotated[
         Path,
         typer.Option(
@@ -188,6 +189,7 @@ def compare(
         ("--jobs", jobs, MOST_PROCESSES),
     ):
         Number(1, most, integer=True).check(name, value)
+    check_on(on, jobs=jobs != 1)
     check_encoder_options(encoder, revision=revision, device=device, dtype=dtype)
     evaluation = None if protocol is None else find_protocol(protocol)
     if evaluation is not None and by_set:
@@ -202,7 +204,7 @@ def compare(
             "--encoder is for methods that tune its prompts, and none is compared. Fix: leave it out, or add -m tpt."
         )
     datasets = load_datasets(
-        features or [], packs, prompt=prompt, normalize=normalize, names_matter=encoder is not None
+        absolute_paths(features or [], on), packs, prompt=prompt, normalize=normalize, names_matter=encoder is not None
     )
     views, second = any(dataset.n_views for dataset in datasets), any(dataset.extra for dataset in datasets)
     specs = choose_methods(methods, settings or [], views=views, second=second, encoder=encoder is not None)
@@ -221,7 +223,7 @@ def compare(
     claim(out / page)
 
     ledger = Ledger(out / RUNS)
-    runs = run_plan(plan, ledger, jobs=jobs, again=again, notes={"machine": machine()})
+    runs = run_plan(plan, ledger, jobs=jobs, again=again, notes={"machine": machine()}, on=on)
     sizes = {dataset.name: dataset.n_samples for dataset in datasets}
     outcomes = run_recorded(runs, plan.trials, ledger, what="comparing", quiet=quiet, sizes=sizes)
     if evaluation is not None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from zeroshift.distributed import Executor
 from zeroshift.evaluate.encoder_ref import EncoderRef, check_fit
 from zeroshift.evaluate.keys import features_digest
 from zeroshift.evaluate.ledger import Ledger
@@ -226,9 +227,15 @@ def _missing_in_set(dataset: DatasetRef, spec: MethodSpec, shots: int) -> str | 
 
 
 def run_plan(
-    planned: Plan, ledger: Ledger, *, jobs: int = 0, again: bool = False, notes: Mapping[str, Any] | None = None
+    planned: Plan,
+    ledger: Ledger,
+    *,
+    jobs: int = 0,
+    again: bool = False,
+    notes: Mapping[str, Any] | None = None,
+    on: str | Executor | None = None,
 ) -> Generator[JobOutcome[Trial], None, None]:
     """Run the trials that `ledger` has no record of (with `again`, all of them): see `run_jobs`."""
     loaders = {dataset.digest: dataset.load for dataset in planned.datasets}
     processes = int(Number(0, integer=True).check("jobs", jobs))
-    return run_jobs(planned.trials, loaders, ledger, processes=processes, again=again, notes=notes)
+    return run_jobs(planned.trials, loaders, ledger, processes=processes, again=again, notes=notes, on=on)
