@@ -223,6 +223,8 @@ class Method(Shared, Declared, ABC):
     def adapt(self, features: Array) -> Array:
         """Learn from `features` and predict them, in the order `scored` says: (N, K) for (N, d), (K,) for (d,).
 
+        No features, (0, d), give no answers, (0, K), and nothing is learned.
+
         If the call is interrupted or fails, the state is as before the call or after a whole number of samples. If an
         exception is raised while the state is being changed, the object refuses calls until `reset` or `load`.
         """
@@ -473,12 +475,21 @@ class Method(Shared, Declared, ABC):
         single = len(features.shape) == 1
         matrix = features[None, :] if single else features
         # The whole input is checked before anything is learned: a bad row leaves the state as it was.
-        check_matrix("features", matrix, columns=self.dimension, classes=self.n_classes)
+        check_matrix("features", matrix, columns=self.dimension, classes=self.n_classes, empty=True)
+        if matrix.shape[0] == 0:
+            return self._no_answers(matrix)
         rows = self._rows(matrix)
         answer = self._collect(
             rows, matrix, self._adapt_scores if learn else self._predict_blocks, learn, probabilities
         )
         return answer[0] if single else answer
+
+    def _no_answers(self, given: Array) -> Array:
+        """What no samples are answered with, (0, K), in the library, device and precision of `given`."""
+        self._turns.run(False, self._check_usable)
+        caller = Backend.of(given)
+        precision = caller.xp.float64 if is_double(given) else caller.xp.float32
+        return caller.xp.empty((0, self.n_classes), dtype=precision, device=caller.device)
 
     def _rows(self, features: Array) -> Rows:
         """Checked features in this method's library, device and precision."""
@@ -680,7 +691,9 @@ class ViewMethod(Method):
         return self._answer_views(views, learn=True, probabilities=False)
 
     def _answer_views(self, views: Array, *, learn: bool, probabilities: bool) -> Array:
-        images, single = as_images(views, self.dimension)
+        images, single = as_images(views, self.dimension, empty=True)
+        if images.shape[0] == 0:
+            return self._no_answers(images)
         # The whole input is checked before anything is learned: a bad view leaves the state as it was.
         for block in blocks(images.shape[0], images.shape[1] * images.shape[2]):
             check_unit_views(images[block], block.start)

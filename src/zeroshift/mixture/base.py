@@ -277,12 +277,14 @@ class AnchoredMixture(ViewMethod):
         return self._answer_both(features, second, learn=False, probabilities=False)
 
     def _answer_both(self, features: Array, second: Array, *, learn: bool, probabilities: bool) -> Array:
-        rows, matrix, single = self._both_rows(features, second)
+        rows, matrix, single = self._both_rows(features, second, empty=True)
+        if matrix.shape[0] == 0:
+            return self._no_answers(matrix)
         run: Callable[[Any], Iterator[tuple[slice, Array]]] = self._adapt_scores if learn else self._predict_blocks
         answer = self._collect(rows, matrix, run, learn, probabilities)
         return answer[0] if single else answer
 
-    def _both_rows(self, features: Array, second: Array) -> tuple[Rows, Array, bool]:
+    def _both_rows(self, features: Array, second: Array, *, empty: bool = False) -> tuple[Rows, Array, bool]:
         """Checked features of both encoders side by side, the first encoder's as a matrix, and if it is one sample."""
         features, second = as_floats("features", features), as_floats("second", second)
         single = len(features.shape) == 1
@@ -292,8 +294,8 @@ class AnchoredMixture(ViewMethod):
                 "Fix: one row of each encoder for every image."
             )
         matrix, other = (features[None, :], second[None, :]) if single else (features, second)
-        check_matrix("features", matrix, columns=self.dimension, classes=self.n_classes)
-        check_matrix("second", other)
+        check_matrix("features", matrix, columns=self.dimension, classes=self.n_classes, empty=empty)
+        check_matrix("second", other, empty=empty)
         if other.shape[0] != matrix.shape[0]:
             raise ValueError(
                 f"second has {other.shape[0]} rows, but features has {matrix.shape[0]}: one row for each image, in the "
