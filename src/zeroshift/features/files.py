@@ -248,18 +248,22 @@ def _read_safetensors_file(path: Path) -> dict[str, Any]:
     return fields
 
 
+def _unknown_key(path: Path, argument: str, key: str, names: Sequence[str]) -> FileArgumentError:
+    return FileArgumentError(
+        lambda format_argument: (
+            f"{format_argument(argument, key)}: {path.name} has no {key!r}; it contains "
+            f"{', '.join(names) or 'nothing'}. {did_you_mean(key, names)}Fix: one of these."
+        )
+    )
+
+
 def _fields_by_name(
     path: Path, names: list[str], arrays: dict[str, Any], keys: Mapping[str, str], extra: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Constructor arguments from arrays by name; `keys` has other names than ours for some of them."""
     for name, key in keys.items():
         if key not in names:
-            raise FileArgumentError(
-                lambda format_argument, name=name, key=key: (
-                    f"{format_argument(f'{name}_key', key)}: {path.name} has no {key!r}; it contains "
-                    f"{', '.join(names) or 'nothing'}. {did_you_mean(key, names)}Fix: one of these."
-                )
-            )
+            raise _unknown_key(path, f"{name}_key", key, names)
     others = {name: array for name, array in arrays.items() if name not in keys and name not in keys.values()}
     if "prototypes" in keys:
         others = {name: array for name, array in others.items() if not name.startswith("prototypes_")}

@@ -6,6 +6,8 @@ import importlib
 import os
 import re
 import warnings
+import zipfile
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,6 +32,7 @@ def read_torch(path: str | os.PathLike[str]) -> Any:
     """
     size = check_regular_file(path).st_size
     torch = _safe_torch(path)
+    _check_archive(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about files that are refused
@@ -60,6 +63,22 @@ def read_torch(path: str | os.PathLike[str]) -> Any:
 
 def _name_of(refused: str) -> str:
     return "a NumPy array" if refused.startswith("numpy.") else f"an object of {refused}"
+
+
+def _check_archive(path: str | os.PathLike[str]) -> None:
+    """Compare the checksums of the archive that torch.save writes, which torch itself does not; files of torch before
+    1.6 are no archives and have none."""
+    if not zipfile.is_zipfile(path):
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
+                raise zipfile.BadZipFile("its members are compressed")
+            damaged = archive.testzip()
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OSError) as error:
+        raise FileFormatError(f"{path} cannot be read as a file of torch.save ({error}). {COPY_AGAIN}") from error
+    if damaged is not None:
+        raise FileFormatError(f"{path} is damaged: {damaged} does not have its checksum. {COPY_AGAIN}")
 
 
 def _safe_torch(path: str | os.PathLike[str]) -> Any:
