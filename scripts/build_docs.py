@@ -8,6 +8,7 @@ registry and the records of the comparison, and runs Zensical, which fails on li
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import os
 import re
@@ -77,6 +78,8 @@ def copy_pages(folder: Path) -> None:
     pages = [*sorted((ROOT / "docs").rglob("*")), *sorted((ROOT / "benchmarks" / "results").glob("*.md"))]
     pages += [ROOT / name for name in RENAMED if name != "README.md"]
     pages += sorted((ROOT / "examples").glob("*.py"))
+    for page in sorted((ROOT / "examples").glob("*.ipynb")):
+        write_notebook(page, folder / "examples")
     for page in pages:
         if page.is_dir():
             continue
@@ -91,6 +94,30 @@ def copy_pages(folder: Path) -> None:
         else:
             shutil.copyfile(page, target)
     shutil.copyfile(ROOT / "CITATION.cff", folder / "CITATION.cff")
+
+
+def write_notebook(path: Path, folder: Path) -> None:
+    """A notebook as a page: its cells, and what they printed and showed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = []
+    for number, cell in enumerate(json.loads(path.read_text("utf-8"))["cells"]):
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"```python\n{source}\n```")
+        for output in cell["outputs"]:
+            data = output.get("data", {})
+            if "image/png" in data:
+                name = f"{path.stem}_{number}.png"
+                (folder / name).write_bytes(base64.b64decode(data["image/png"]))
+                parts.append(f"![What the cell shows]({name})")
+            else:
+                parts.append(f"```text\n{''.join(output.get('text') or data['text/plain']).rstrip()}\n```")
+    title, *others = parts
+    parts = [title, f"This page is the notebook [{path.name}]({path.name}).", *others]
+    (folder / f"{path.stem}.md").write_text("\n\n".join(parts) + "\n", "utf-8")
+    shutil.copyfile(path, folder / path.name)
 
 
 def link_methods(text: str) -> str:

@@ -78,7 +78,6 @@ def test_torch_tensors_give_the_same_distances():
         (2 * FEATURES, PROTOTYPES, "unit length"),
         (FEATURES[:, :4], PROTOTYPES, "d = 4 columns"),
         (FEATURES, normalize(PROTOTYPES[:, :4]), "d = 7 columns"),
-        (FEATURES[:0], PROTOTYPES, "is empty"),
     ],
 )
 def test_wrong_features_are_refused(features, prototypes, message):

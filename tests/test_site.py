@@ -91,10 +91,21 @@ def test_llms_txt_links_to_markdown_that_is_there(site):
         assert (site / link).read_text("utf-8").startswith("#"), link
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_is_a_page_with_its_outputs(site, path):
+    page = Text(site / "examples" / f"{path.stem}.html").text
+    for cell in json.loads(path.read_text("utf-8"))["cells"]:
+        for output in cell.get("outputs", ()):
+            assert "".join(output.get("text", "")) in page
+    assert list((site / "examples").glob(f"{path.stem}_*.png"))
+    assert (site / "examples" / path.name).is_file()
+
+
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
 def test_pages_fit_into_the_window_and_load_nothing_from_elsewhere(site, tmp_path):
     with browser(tmp_path) as chromium:
-        for name in ("index.html", "choose.html", "api.html", "methods/tda.html"):
+        pages = ("index.html", "choose.html", "api.html", "methods/tda.html", "examples/classify_images.html")
+        for name in pages:
             for width in (1280, 390):
                 chromium.open((site / name).as_uri(), width=width)
                 assert chromium.evaluate("document.documentElement.scrollWidth") <= width, (name, width)

@@ -261,9 +261,16 @@ def _floats_fix(variable: str, array: Array, given: Any) -> str:
 
 
 def check_matrix(
-    name: str, value: object, *, columns: int | None = None, classes: int | None = None, unit: bool = True
+    name: str,
+    value: object,
+    *,
+    columns: int | None = None,
+    classes: int | None = None,
+    unit: bool = True,
+    empty: bool = False,
 ) -> Array:
-    """`as_floats`; raises unless it is a non-empty matrix of finite rows; with `unit`, of rows of length 1.
+    """`as_floats`; raises unless it is a matrix of finite rows; with `unit`, of rows of length 1. There must be rows,
+    unless `empty` allows a batch of none.
 
     `columns` and `classes` are the d and K of the prototypes. If the matrix, or the prototypes, look transposed, the
     error says so.
@@ -272,7 +279,7 @@ def check_matrix(
     shape = tuple(array.shape)
     if len(shape) != 2:
         raise ValueError(f"{name} must have two dimensions (rows, d); got shape {shape}.")
-    if shape[0] == 0 or shape[1] == 0:
+    if (shape[0] == 0 and not empty) or shape[1] == 0:
         raise ValueError(f"{name} is empty (shape {shape}); at least one row and one column are needed.")
     if columns is not None and shape[1] != columns:
         advice = "Features and prototypes must come from the same encoder."
@@ -490,7 +497,7 @@ def normalize(features: Array) -> Array:
     features = as_floats("features", features)
     single = len(features.shape) == 1
     matrix = features[None, :] if single else features
-    check_matrix("features", matrix, unit=False)
+    check_matrix("features", matrix, unit=False, empty=True)
     backend = Backend.of(matrix)
     with backend.computing():
         unit = backend.copy(backend.asarray(matrix))

@@ -187,7 +187,9 @@ class FrozenHead:
         features = as_floats("features", features)
         single = len(features.shape) == 1
         matrix = features[None, :] if single else features
-        check_matrix("features", matrix, columns=self.dimension, classes=self.n_classes, unit=not self.normalize)
+        check_matrix(
+            "features", matrix, columns=self.dimension, classes=self.n_classes, unit=not self.normalize, empty=True
+        )
         caller = Backend.of(matrix)
         answer = np.empty((matrix.shape[0], self.n_classes))
         for rows, x in Rows(matrix, _NUMPY, np.float64).blocks(max(1, WORK_NUMBERS // self._numbers_per_row)):

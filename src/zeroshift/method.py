@@ -225,6 +225,8 @@ class Method(Shared, Declared, ABC):
     def adapt(self, features: Array) -> Array:
         """Learn from `features` and predict them, in the order `scored` says: (N, K) for (N, d), (K,) for (d,).
 
+        No features, (0, d), give no answers, (0, K), and nothing is learned.
+
         If the call is interrupted or fails, the state is as before the call or after a whole number of samples. If an
         exception is raised while the state is being changed, the object refuses calls until `reset` or `load`.
         """
@@ -480,12 +482,21 @@ class Method(Shared, Declared, ABC):
         single = len(features.shape) == 1
         matrix = features[None, :] if single else features
         # The whole input is checked before anything is learned: a bad row leaves the state as it was.
-        check_matrix("features", matrix, columns=self.dimension, classes=self.n_classes)
+        check_matrix("features", matrix, columns=self.dimension, classes=self.n_classes, empty=True)
+        if matrix.shape[0] == 0:
+            return self._no_answers(matrix)
         rows = self._rows(matrix)
         answer = self._collect(
             rows, matrix, self._adapt_scores if learn else self._predict_blocks, learn, probabilities
         )
         return answer[0] if single else answer
+
+    def _no_answers(self, given: Array) -> Array:
+        """What no samples are answered with, (0, K), in the library, device and precision of `given`."""
+        self._turns.run(False, self._check_usable)
+        caller = Backend.of(given)
+        precision = caller.xp.float64 if is_double(given) else caller.xp.float32
+        return caller.xp.empty((0, self.n_classes), dtype=precision, device=caller.device)
 
     def _rows(self, features: Array) -> Rows:
         """Checked features in this method's library, device and precision."""
@@ -687,7 +698,9 @@ class ViewMethod(Method):
         return self._answer_views(views, learn=True, probabilities=False)
 
     def _answer_views(self, views: Array, *, learn: bool, probabilities: bool) -> Array:
-        images, single = as_images(views, self.dimension)
+        images, single = as_images(views, self.dimension, empty=True)
+        if images.shape[0] == 0:
+            return self._no_answers(images)
         # The whole input is checked before anything is learned: a bad view leaves the state as it was.
         for block in blocks(images.shape[0], images.shape[1] * images.shape[2]):
             check_unit_views(images[block], block.start)
@@ -747,12 +760,14 @@ class TwoEncoderMethod(ViewMethod):
         return self._answer_both(features, second, learn=False, probabilities=False)
 
     def _answer_both(self, features: Array, second: Array, *, learn: bool, probabilities: bool) -> Array:
-        rows, matrix, single = self._both_rows(features, second)
+        rows, matrix, single = self._both_rows(features, second, empty=True)
+        if matrix.shape[0] == 0:
+            return self._no_answers(matrix)
         run: Callable[[Any], Iterator[tuple[slice, Array]]] = self._adapt_scores if learn else self._predict_blocks
         answer = self._collect(rows, matrix, run, learn, probabilities)
         return answer[0] if single else answer
 
-    def _both_rows(self, features: Array, second: Array) -> tuple[Rows, Array, bool]:
+    def _both_rows(self, features: Array, second: Array, *, empty: bool = False) -> tuple[Rows, Array, bool]:
         """Checked features of both encoders side by side, the first encoder's as a matrix, and if it is one sample."""
         features, second = as_floats("features", features), as_floats("second", second)
         single = len(features.shape) == 1
@@ -762,8 +777,8 @@ class TwoEncoderMethod(ViewMethod):
                 "Fix: one row of each encoder for every image."
             )
         matrix, other = (features[None, :], second[None, :]) if single else (features, second)
-        check_matrix("features", matrix, columns=self.dimension, classes=self.n_classes)
-        check_matrix("second", other)
+        check_matrix("features", matrix, columns=self.dimension, classes=self.n_classes, empty=empty)
+        check_matrix("second", other, empty=empty)
         if other.shape[0] != matrix.shape[0]:
             raise ValueError(
                 f"second has {other.shape[0]} rows, but features has {matrix.shape[0]}: one row for each image, in the "

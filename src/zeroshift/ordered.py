@@ -87,6 +87,9 @@ class OrderedMethod(Method):
         return self._adapt_late(self._rows(matrix), matrix)
 
     def _adapt_late(self, rows: Rows, given: Array) -> Array:
+        if not len(rows):
+            return self._no_answers(given)
+
         def run() -> np.ndarray:
             answers = [final for _, final in self._ordered_blocks(rows, late=True)]
             return np.concatenate([np.zeros((0, self.n_classes)), *answers])
@@ -115,6 +118,9 @@ class OrderedMethod(Method):
         return self._smooth(self._rows(matrix), matrix)
 
     def _smooth(self, rows: Rows, given: Array) -> Array:
+        if not len(rows):
+            return self._no_answers(given)
+
         def run() -> np.ndarray:
             self._check_none_due("smooth")
             start = self._chain
@@ -133,7 +139,7 @@ class OrderedMethod(Method):
     def _checked_recording(self, features: Array) -> Array:
         features = as_floats("features", features)
         matrix = features[None, :] if len(features.shape) == 1 else features
-        return check_matrix("features", matrix, columns=self.dimension, classes=self.n_classes)
+        return check_matrix("features", matrix, columns=self.dimension, classes=self.n_classes, empty=True)
 
     def _learn_and_answer(self, run: Callable[[], np.ndarray], given: Array) -> Array:
         """What `run` returns, in a call that learns, in the library, device and precision of `given`."""

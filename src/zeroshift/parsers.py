@@ -25,6 +25,7 @@ from zeroshift.files import FileFormatError
 
 __all__ = [
     "MAX_INFLATED_VARIABLE",
+    "check_inflated",
     "check_regular_file",
     "parse_json",
     "parse_npy",
@@ -234,7 +235,7 @@ def read_npz(path: str | os.PathLike[str], wanted: Callable[[str], bool]) -> tup
                     raise FileFormatError(f"{path} contains two arrays of the same name. Fix: keep one.")
                 _check_members(archive, handle, size)
                 used = {name: info for name, info in members.items() if wanted(name)}
-                _check_inflated(path, sum(info.file_size for info in used.values()), size)
+                check_inflated(path, sum(info.file_size for info in used.values()), size)
                 arrays = {name: _read_member(archive, info, f"{path}: {name}") for name, info in used.items()}
                 return list(members), arrays
         except FileFormatError:
@@ -255,7 +256,8 @@ def _check_members(archive: zipfile.ZipFile, handle: IO[bytes], size: int) -> No
         raise zipfile.BadZipFile(f"it should contain {declared} arrays, but {len(archive.infolist())} are listed")
 
 
-def _check_inflated(path: str | os.PathLike[str], total: int, size: int) -> None:
+def check_inflated(path: object, total: int, size: int) -> None:
+    """Refuse arrays of `total` bytes in memory from a file of `size` bytes, if that is far more."""
     limit = max(INFLATED_BYTES, INFLATED_FACTOR * size)
     if given := os.environ.get(MAX_INFLATED_VARIABLE):
         if not given.isdecimal():

@@ -83,7 +83,7 @@ def class_distances(features: Array, prototypes: Array) -> np.ndarray:
     single = len(features.shape) == 1
     matrix = features[None, :] if single else features
     classes, dimension = prototypes.shape
-    check_matrix("features", matrix, columns=dimension, classes=classes)
+    check_matrix("features", matrix, columns=dimension, classes=classes, empty=True)
     numpy = Backend.named("numpy", "cpu")
     transposed = to_numpy(prototypes).astype(np.float32).T
     found = np.full((matrix.shape[0], 2), FARTHEST)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,6 +22,7 @@ from zeroshift.parsers import COPY_AGAIN, check_regular_file, parse_json
 __all__ = [
     "UnverifiedFileWarning",
     "read_header",
+    "read_plain_tensors",
     "read_tensors",
     "unverified_note",
     "write_tensors",
@@ -39,7 +40,8 @@ DTYPES = ("BOOL", "U8", "I8", "U16", "I16", "U32", "I32", "U64", "I64", "F16", "
 """The types of arrays that are read, as safetensors names them."""
 
 HOW_TO_WRITE = {
-    "features": "FeatureSet(features, prototypes=...).save(path) writes one; your own arrays can be an .npz file.",
+    "features": "FeatureSet(features, prototypes=...).save(path) writes one. To read a file of another program, name "
+    "its arrays (features_key, --features-key).",
     "state": "a method's save(path) writes one.",
     "pipeline": "the save(path) of a zeroshift.pipeline writes one.",
 }
@@ -104,6 +106,26 @@ def read_header(path: str | os.PathLike[str], *, kind: str, schema: int) -> dict
     """Only the header, compared with its checksum; the arrays are not read."""
     with _open_safetensors(path, kind) as handle:
         return _parse_header(path, handle, kind, schema)[0]
+
+
+def read_plain_tensors(
+    path: str | os.PathLike[str], wanted: Callable[[str], bool]
+) -> tuple[list[str], dict[str, np.ndarray]]:
+    """The names of all arrays of a safetensors file of another program, and those arrays whose name is `wanted`.
+
+    A file of zeroshift is refused: its arrays are read with their checksums.
+    """
+    with _open_safetensors(path, "plain") as handle:
+        if HEADER_KEY in (handle.metadata() or {}):
+            raise FileFormatError(f"{path} was written by zeroshift, and its arrays have fixed names. Fix: no keys.")
+        names, arrays = list(handle.keys()), {}
+        for name in filter(wanted, names):
+            if (dtype := handle.get_slice(name).get_dtype()) not in DTYPES:
+                raise FileFormatError(
+                    f"{path}: the array {name!r} has the type {dtype}, which is not read. Fix: save it as float32."
+                )
+            arrays[name] = handle.get_tensor(name)
+        return names, arrays
 
 
 @contextmanager

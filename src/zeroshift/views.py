@@ -195,9 +195,9 @@ def _check_ratio(ratio: float) -> float:
     return float(Number(0, 1, above=True).check("ratio", ratio))
 
 
-def _check_shape(name: str, value: Array, last: str) -> Array:
+def _check_shape(name: str, value: Array, last: str, *, empty: bool = False) -> Array:
     array = as_floats(name, value)
-    if len(array.shape) not in (2, 3) or 0 in array.shape:
+    if len(array.shape) not in (2, 3) or 0 in (array.shape[-2:] if empty else array.shape):
         raise ValueError(
             f"{name} must have the shape (N, V, {last}), or (V, {last}) for one image, without empty axes; "
             f"got {tuple(array.shape)}. Fix: with one view per image, pass {name}[:, None, :]."
@@ -205,9 +205,10 @@ def _check_shape(name: str, value: Array, last: str) -> Array:
     return array
 
 
-def as_images(views: Array, dimension: int) -> tuple[Array, bool]:
-    """Views as (N, V, d), and whether they were a single image (V, d); ValueError if d is not `dimension`."""
-    views = _check_shape("views", views, "d")
+def as_images(views: Array, dimension: int, *, empty: bool = False) -> tuple[Array, bool]:
+    """Views as (N, V, d), and whether they were a single image (V, d); ValueError if d is not `dimension`. N may be 0
+    if `empty`."""
+    views = _check_shape("views", views, "d", empty=empty)
     if views.shape[-1] != dimension:
         raise ValueError(
             f"views has d = {views.shape[-1]}, but the prototypes have d = {dimension}. "

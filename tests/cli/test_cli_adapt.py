@@ -165,6 +165,28 @@ def test_npz_with_missing_parts_as_options(call, small, tmp_path):
     assert "Missing from the file" in call("adapt", "--help").stdout
 
 
+def test_arrays_of_another_program_by_name(call, small, small_file, tmp_path):
+    torch = pytest.importorskip("torch")
+    arrays = {"image_features": small.features, "text_features": small.prototypes_for(), "targets": small.labels}
+    torch.save({name: torch.tensor(array) for name, array in arrays.items()}, tmp_path / "mine.pt")
+    keys = ("--features-key", "image_features", "--prototypes-key", "text_features", "--labels-key", "targets")
+    scale = ("--logit-scale", f"{small.logit_scale:g}")
+    done = call("adapt", tmp_path / "mine.pt", *keys, *scale, "--out", tmp_path / "p.npz")
+    assert done.exit_code == 0, done.stderr
+    assert np.allclose(np.load(tmp_path / "p.npz")["probabilities"], library_answer(small), atol=1e-6)
+    done = call("adapt", tmp_path / "mine.pt", *keys[2:], "--out", tmp_path / "q.npz")
+    assert done.exit_code == 2
+    assert "--features-key image_features" in done.stderr
+    # A tensor alone is the features, also for options that name a feature file.
+    torch.save(torch.tensor(small.features), tmp_path / "rows.pt")
+    done = call("adapt", small_file, "--second", tmp_path / "rows.pt", "--out", tmp_path / "both.csv", "--json")
+    assert json.loads(done.stdout)["second"] == str(tmp_path / "rows.pt")
+    done = call(
+        "adapt", small_file, "-m", "tip_adapter", "--support", tmp_path / "rows.pt", "--out", tmp_path / "s.csv"
+    )
+    assert "rows.pt contains only features" in done.stderr
+
+
 def test_class_names_as_a_list(call, small, tmp_path):
     np.savez(tmp_path / "x.npz", features=small.features, prototypes=small.prototypes_for())
     names = [f"class {k}" for k in range(small.n_classes)]

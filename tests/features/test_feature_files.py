@@ -340,9 +340,9 @@ class TestNpy:
 
 
 class TestLoad:
-    @pytest.mark.parametrize("name", ["set.csv", "set", "set.pt"])
+    @pytest.mark.parametrize("name", ["set.csv", "set", "set.pkl"])
     def test_unknown_suffix(self, tmp_path, name):
-        with pytest.raises(FileFormatError, match=rf"{name} has the suffix .*\.safetensors, \.npz and \.npy"):
+        with pytest.raises(FileFormatError, match=rf"{name} has the suffix .*\.safetensors, \.npz, \.npy and \.pt"):
             FeatureSet.load(tmp_path / name)
 
     def test_a_folder_is_refused(self, tmp_path):

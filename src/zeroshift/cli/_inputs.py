@@ -23,9 +23,10 @@ from zeroshift.encode.prompts import parse_class_names
 from zeroshift.evaluate import DatasetRef
 from zeroshift.features import FeatureSet
 from zeroshift.features.checks import normalize_fields
-from zeroshift.features.files import FileArgumentError
+from zeroshift.features.files import FEATURE_SUFFIXES, FileArgumentError, names_in, read_arrays
+from zeroshift.features.torch_files import TORCH_SUFFIXES
 from zeroshift.files import FileFormatError
-from zeroshift.parsers import check_regular_file, read_npy, read_npz
+from zeroshift.parsers import check_regular_file
 from zeroshift.report.formatting import counted
 from zeroshift.suggest import did_you_mean
 
@@ -98,41 +99,41 @@ def _check_exists(source: str) -> None:
     )
 
 
-def stores_logit_scale(source: str) -> bool:
-    """Whether the set, which has been loaded, contains its encoder's logit scale: an array does not, an archive may."""
-    if is_pack(source) or Path(source).suffix == ".safetensors":
+def stores_logit_scale(source: str, *, named_keys: bool = False) -> bool:
+    """Whether the set, which has been loaded, contains its encoder's logit scale: an array does not, an archive may.
+    With `named_keys`, the file is another program's."""
+    if is_pack(source) or (Path(source).suffix == ".safetensors" and not named_keys):
         return True
-    if Path(source).suffix == ".npy":
-        return False
-    return "logit_scale" in read_npz(source, lambda name: False)[0]
+    return "logit_scale" in names_in(source)
 
 
 def has_only_features(source: str) -> bool:
     """Whether the file is an array of features, without prototypes and labels."""
-    return Path(source).suffix == ".npy" and not is_pack(source)
+    path = Path(source)
+    return not is_pack(source) and path.suffix in (".npy", *TORCH_SUFFIXES) and not names_in(path)
 
 
 def is_feature_file(source: str) -> bool:
     """Whether the argument of an option is the name of a file or pack, by its suffix or prefix."""
-    return is_pack(source) or Path(source).suffix in (*FEATURE_SUFFIXES, ".npy")
+    return is_pack(source) or Path(source).suffix in FEATURE_SUFFIXES
 
 
 def load_rows(source: str, *, normalize: bool) -> FeatureSet:
     """Features whose classes do not matter; where the file has no prototypes, they are a placeholder."""
     path = Path(source)
-    arrays: dict[str, np.ndarray] = {}
-    if has_only_features(source):
+    arrays: dict[str, Any] = {}
+    if not is_pack(source) and path.suffix in FEATURE_SUFFIXES and path.suffix != ".safetensors":
         _check_exists(source)
-        arrays["features"] = read_npy(path, mapped=True)
-    elif path.suffix == ".npz" and not is_pack(source):
-        _check_exists(source)
-        names, arrays = read_npz(path, lambda name: name in ("features", "labels"))
-        if "features" not in arrays or any(name.startswith("prototypes") for name in names):
-            arrays = {}
+        content = read_arrays(path)
+        if isinstance(content, np.ndarray):
+            arrays["features"] = content
+        elif "features" in content[1] and not any(name.startswith("prototypes") for name in content[0]):
+            arrays = content[1]
     if not arrays:
         return load_features(source, normalize=normalize)
     rows, labels = arrays["features"], arrays.get("labels")
-    classes = 1 if labels is None or labels.dtype.kind not in "iu" or not labels.size else int(labels.max()) + 1
+    numbers = None if labels is None else np.asarray(labels)
+    classes = 1 if numbers is None or numbers.dtype.kind not in "iu" or not numbers.size else int(numbers.max()) + 1
     placeholder = np.eye(1, max([1, *rows.shape[1:]])).repeat(max(1, classes), axis=0)
     fields = {"features": rows, "labels": labels, "prototypes": placeholder}
     try:
@@ -150,7 +151,8 @@ def _option(name: str, value: str = "") -> str:
 
 # Labelled sets to compare methods on: files, folders of files, and packs.
 
-FEATURE_SUFFIXES = (".npz", ".safetensors")
+COMPARABLE_SUFFIXES = (".npz", ".safetensors")
+"""Of a folder, these files are compared on."""
 
 
 def absolute_paths(sources: Sequence[str], on: str | None) -> list[str]:
@@ -226,10 +228,10 @@ def _name_sources(sources: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
 
 
 def _feature_files(folder: Path) -> list[str]:
-    files = sorted(str(path) for path in folder.iterdir() if path.suffix in FEATURE_SUFFIXES and path.is_file())
+    files = sorted(str(path) for path in folder.iterdir() if path.suffix in COMPARABLE_SUFFIXES and path.is_file())
     if not files:
         raise ValueError(
-            f"no feature files ({', '.join(FEATURE_SUFFIXES)}) found in {folder}. Fix: name another folder, or the "
+            f"no feature files ({', '.join(COMPARABLE_SUFFIXES)}) found in {folder}. Fix: name another folder, or the "
             "files."
         )
     return files

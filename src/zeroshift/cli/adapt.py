@@ -48,12 +48,24 @@ SECOND_PANEL = "Additional inputs (another encoder)"
 STATE_PANEL = "Saved state"
 
 
+NAMES_PANEL = "Names of arrays in a file of another program"
+
+
+def _key(what: str) -> Any:
+    return typer.Option(metavar="NAME", help=f"Of the {what} in FEATURES.", rich_help_panel=NAMES_PANEL)
+
+
+FeaturesKey = Annotated[str | None, _key("image features")]
+PrototypesKey = Annotated[str | None, _key("text features of the classes")]
+LabelsKey = Annotated[str | None, _key("labels")]
+
+
 def adapt(
     features: Annotated[
         str,
         typer.Argument(
             metavar="FEATURES",
-            help="A .safetensors, .npz or .npy file, pack:NAME, or a folder or URL of features in many files.",
+            help="A .safetensors, .npz, .npy or .pt file, pack:NAME, or a folder or URL of features in many files.",
         ),
     ],
     out: Annotated[
@@ -103,12 +115,14 @@ def adapt(
     ] = False,
     prototypes: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Text features of the classes, (K, d) .npy.", rich_help_panel=MISSING_PANEL),
+        typer.Option(
+            metavar="FILE", help="Text features of the classes, (K, d), .npy or .pt.", rich_help_panel=MISSING_PANEL
+        ),
     ] = None,
     labels: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Labels (.npy), used only to compute accuracy.", rich_help_panel=MISSING_PANEL
+            metavar="FILE", help="Labels (.npy or .pt), used only to compute accuracy.", rich_help_panel=MISSING_PANEL
         ),
     ] = None,
     classes: Annotated[
@@ -131,6 +145,9 @@ def adapt(
             rich_help_panel=MISSING_PANEL,
         ),
     ] = None,
+    features_key: FeaturesKey = None,
+    prototypes_key: PrototypesKey = None,
+    labels_key: LabelsKey = None,
     support: Annotated[
         Path | None,
         typer.Option(metavar="FEATURES", help="Labelled features, for few-shot methods.", rich_help_panel=EXTRA_PANEL),
@@ -212,7 +229,8 @@ def adapt(
                 "--unlabelled": unlabelled, "--views": views, "--second": second, "--encoder": encoder,
                 "--revision": revision, "--dtype": dtype != options.AUTO, "--state-in": state_in,
                 "--save-state": save_state, "--reject-above": reject_above, "--top-k": top_k,
-                "--per-class": per_class, "--raw-csv": raw_csv,
+                "--per-class": per_class, "--raw-csv": raw_csv, "--features-key": features_key,
+                "--prototypes-key": prototypes_key, "--labels-key": labels_key,
             },
         )  # fmt: skip
         return
@@ -239,9 +257,10 @@ def adapt(
         chosen, files, views=views, second=second, prompt=prompt, encoder=encoder, revision=revision, device=device,
         dtype=dtype,
     )  # fmt: skip
+    keys = {"features_key": features_key, "prototypes_key": prototypes_key, "labels_key": labels_key}
     loaded = load_features(
         features, normalize=normalize, prototypes=prototypes, labels=labels, class_names=class_names,
-        logit_scale=logit_scale,
+        logit_scale=logit_scale, **keys,
     )  # fmt: skip
     written.check_classes(loaded.n_classes)
     second_name = None
@@ -289,7 +308,9 @@ def adapt(
         rejects,
         prompt=prompt,
         own_prompt=extra.own_prompt if encoder is not None else None,
-        scale_assumed=not scale_given and not scale_saved and not stores_logit_scale(features),
+        scale_assumed=not scale_given
+        and not scale_saved
+        and not stores_logit_scale(features, named_keys=any(keys.values())),
         second=second_name,
         given={**files, "second": second, "preset": preset, "text_encoder": encoder},
         setup_seconds=setup,

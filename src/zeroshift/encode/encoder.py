@@ -136,9 +136,7 @@ class ImageEncoder(ABC):
                 batch = []
         if batch:
             parts.append(self.encode_pixels(stack_pixels(batch)))
-        if not parts:
-            raise ValueError("images is empty; at least one is needed.")
-        return np.concatenate(parts)
+        return np.concatenate([np.zeros((0, self.dimension), np.float32), *parts])
 
     def _to_device(self, array: np.ndarray, *, first: bool) -> torch.Tensor:
         """Move an array to the device; the first contains pixels, which are normalised there if possible."""

@@ -39,6 +39,10 @@ def read_image_bytes(image: str | Path | bytes | bytearray | memoryview) -> tupl
             f"an image must be a path, not a URL; got {image[:80]}. "
             "Fix: download it and pass the bytes: urllib.request.urlopen(url).read()."
         )
+    if Path(image).is_dir():
+        raise IsADirectoryError(
+            f"{image} is a folder; an image is needed. Fix: sorted(Path({str(image)!r}).iterdir())."
+        )
     if not Path(image).is_file():
         raise FileNotFoundError(f"no image at {image}. Fix: check the path.")
     return Path(image).read_bytes(), str(image)

@@ -332,26 +332,35 @@ class FeatureSet:
         class_names: str | os.PathLike[str] | Sequence[str] | None = None,
         logit_scale: float | None = None,
         extra: Mapping[str, str | os.PathLike[str]] | None = None,
+        features_key: str | None = None,
+        prototypes_key: str | None = None,
+        labels_key: str | None = None,
         normalize: bool = False,
         check: bool = True,
     ) -> FeatureSet:
-        """Read a set from one of three kinds of file, distinguished by the suffix.
+        """Read a set from one of four kinds of file, distinguished by the suffix.
 
         - `.safetensors`: what `save` wrote.
         - `.npz`: `features` (N, d) or `view_features` (N, V, d); `prototypes` or one `prototypes_<mode>` per prompt
           mode; where known, `labels`, `class_names`, `logit_scale`, one `extra_features_<name>` (N, d2) per other
           encoder, and `meta` (the provenance, a JSON object).
         - `.npy`: only the features, memory-mapped.
+        - `.pt`, `.pth`: a tensor, which is the features, or a dictionary as in an .npz file, written by `torch.save`.
+          Needs torch 2.10 or newer.
 
-        What an .npy or .npz file does not contain is passed as an argument: `prototypes` and `labels` as paths of .npy
-        files, `class_names` as a list or the path of a text file with one name per line, `logit_scale` as a number,
-        `extra` as paths of .npy files by name, memory-mapped.
+        What a file does not contain is passed as an argument: `prototypes` and `labels` as paths of .npy or .pt files,
+        `class_names` as a list or the path of a text file with one name per line, `logit_scale` as a number, `extra` as
+        paths of .npy or .pt files by name.
+
+        If the arrays of an .npz or .pt file have other names, `features_key`, `prototypes_key` and `labels_key` say
+        which they are. With these, safetensors files of other programs are read, too.
 
         With `normalize`, the rows of features, prototypes, views and extra features are scaled to unit length; float64
         stays float64, narrower types become float32. The scaled rows are a copy in memory, also for a
         memory-mapped .npy file.
 
-        With `check`, each of `hints()` becomes a warning. Object arrays are refused: reading one can execute code.
+        With `check`, each of `hints()` becomes a warning. Object arrays and pickled objects are refused: reading one
+        can execute code.
 
         >>> import tempfile
         >>> pets = FeatureSet(np.eye(2), prototypes=np.eye(2), class_names=["cat", "dog"])
@@ -368,6 +377,9 @@ class FeatureSet:
             class_names=class_names,
             logit_scale=logit_scale,
             extra=extra,
+            features_key=features_key,
+            prototypes_key=prototypes_key,
+            labels_key=labels_key,
         )
         try:
             loaded = cls(**(normalize_fields(fields) if normalize else fields))

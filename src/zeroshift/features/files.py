@@ -1,4 +1,4 @@
-"""Feature set files: writing .safetensors, reading .safetensors, .npz and .npy.
+"""Feature set files: writing .safetensors, reading .safetensors, .npz, .npy and .pt.
 
 Reading returns the arguments of `FeatureSet` as a dictionary. `FeatureSet` validates them.
 """
@@ -10,25 +10,48 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from zeroshift.features.checks import UNNAMED_PROMPT
+from zeroshift.features.torch_files import TORCH_SUFFIXES, read_torch
 from zeroshift.files import FileFormatError, checked_path
 from zeroshift.parameters import Number
 from zeroshift.parsers import check_regular_file, parse_json, read_npy, read_npz, read_text
-from zeroshift.tensor_files import UnverifiedFileWarning, read_tensors, unverified_note, write_tensors
+from zeroshift.suggest import did_you_mean
+from zeroshift.tensor_files import (
+    UnverifiedFileWarning,
+    read_plain_tensors,
+    read_tensors,
+    unverified_note,
+    write_tensors,
+)
 
-__all__ = ["FEATURES_SCHEMA", "FileArgumentError", "read_feature_file", "write_feature_file"]
+__all__ = [
+    "FEATURES_SCHEMA",
+    "FEATURE_SUFFIXES",
+    "KEY_ARGUMENTS",
+    "FileArgumentError",
+    "names_in",
+    "read_arrays",
+    "read_feature_file",
+    "write_feature_file",
+]
 
 FEATURES_SCHEMA = 2
 """Version of the .safetensors layout; raised when an older zeroshift could not read the new one."""
 
 NPZ_KEYS = ("features", "view_features", "labels", "prototypes", "class_names", "logit_scale", "meta")
-"""The arrays read from an .npz file, as are `prototypes_<mode>` and `extra_features_<name>`; others are ignored."""
+"""The arrays read from .npz and .pt files, with `prototypes_<mode>` and `extra_features_<name>`; others are ignored."""
 
 EXTRA_PREFIX = "extra_features_"
+
+FEATURE_SUFFIXES = (".safetensors", ".npz", ".npy", *TORCH_SUFFIXES)
+
+KEY_ARGUMENTS = ("features_key", "prototypes_key", "labels_key")
+"""Arguments with the name that an array has in a file of another program."""
 
 
 class FileArgumentError(ValueError):
@@ -81,11 +104,11 @@ def write_feature_file(
 
 
 def read_feature_file(path: Path, **extra: Any) -> dict[str, Any]:
-    """Constructor arguments from a file of any of the three kinds; `extra` has what the file does not contain."""
-    if path.suffix not in (".safetensors", ".npz", ".npy"):
+    """Constructor arguments from a file; `extra` has what the file does not contain, and `KEY_ARGUMENTS`."""
+    if path.suffix not in FEATURE_SUFFIXES:
         raise FileFormatError(
-            f"{path} has the suffix {path.suffix!r}; feature sets are read from .safetensors, .npz and .npy files. "
-            "Fix: save it as one of those."
+            f"{path} has the suffix {path.suffix!r}; feature sets are read from .safetensors, .npz, .npy and .pt "
+            "files. Fix: save it as one of those."
         )
     check_regular_file(path)
     extra = {name: value for name, value in extra.items() if value is not None}
@@ -94,12 +117,65 @@ def read_feature_file(path: Path, **extra: Any) -> dict[str, Any]:
             f"extra must be a mapping from names to paths of .npy files; got {type(extra['extra']).__name__}. "
             "Fix: extra={'dinov2': 'dinov2.npy'}."
         )
+    keys = {name.removesuffix("_key"): extra.pop(name) for name in KEY_ARGUMENTS if name in extra}
+    for name, key in keys.items():
+        if not isinstance(key, str):
+            raise TypeError(
+                f"{name}_key must be the name of an array in {path.name}; got {type(key).__name__}. "
+                f"Fix: {name}_key='image_features', for example."
+            )
+    if path.suffix == ".safetensors" and not keys:
+        _refuse_conflicts(path, list(extra), f"a {path.suffix} file contains its own")
+        return _read_safetensors_file(path)
+    content = read_arrays(path, keys)
+    if isinstance(content, np.ndarray):
+        _refuse_keys(path, keys)
+        return _with_features(path, content, **extra)
+    return _fields_by_name(path, *content, keys, extra)
+
+
+def read_arrays(
+    path: Path, keys: Mapping[str, str] = MappingProxyType({})
+) -> np.ndarray | tuple[list[str], dict[str, Any]]:
+    """The array of a file that contains one array; otherwise the names of all arrays, and those that are needed, which
+    are under their own names or those in `keys`."""
+
+    def needed(name: str) -> bool:
+        return name in (*NPZ_KEYS, *keys.values()) or name.startswith(("prototypes_", EXTRA_PREFIX))
+
     if path.suffix == ".npy":
-        return _read_npy_file(path, **extra)
+        return _read_npy(path, mapped=True)
     if path.suffix == ".npz":
-        return _read_npz_file(path, extra)
-    _refuse_conflicts(path, list(extra), f"a {path.suffix} file contains its own")
-    return _read_safetensors_file(path)
+        return read_npz(path, needed)
+    if path.suffix == ".safetensors":
+        return read_plain_tensors(path, needed)
+    content = read_torch(path)
+    if isinstance(content, np.ndarray):
+        return content
+    return list(content), {name: value for name, value in content.items() if needed(name)}
+
+
+def names_in(path: str | os.PathLike[str]) -> list[str]:
+    """The names of the arrays in a file; none if it contains one array without a name."""
+    path = Path(path)
+    if path.suffix == ".npy":
+        return []
+    if path.suffix == ".npz":
+        return read_npz(path, lambda name: False)[0]
+    if path.suffix == ".safetensors":
+        return read_plain_tensors(path, lambda name: False)[0]
+    content = read_torch(path)
+    return [] if isinstance(content, np.ndarray) else list(content)
+
+
+def _refuse_keys(path: Path, keys: Mapping[str, str]) -> None:
+    if keys:
+        raise FileArgumentError(
+            lambda format_argument: (
+                f"{', '.join(format_argument(f'{name}_key', key) for name, key in keys.items())} cannot be passed with "
+                f"{path.name}, which contains one array without a name. Fix: leave it out."
+            )
+        )
 
 
 def _refuse_conflicts(path: Path, names: Sequence[str], why: str) -> None:
@@ -113,8 +189,11 @@ def _refuse_conflicts(path: Path, names: Sequence[str], why: str) -> None:
         )
 
 
-def _fields_from_arrays(path: Path, arrays: Mapping[str, np.ndarray], keys: Sequence[str]) -> dict[str, Any]:
-    """Constructor arguments from the arrays of a .safetensors or .npz file; `keys` lists everything in the file."""
+def _fields_from_arrays(
+    path: Path, arrays: Mapping[str, np.ndarray], keys: Sequence[str], *, foreign: bool = False
+) -> dict[str, Any]:
+    """Constructor arguments from the arrays of a file; `keys` lists everything in it. A `foreign` file may have other
+    names than ours."""
     prototypes = {
         key.removeprefix("prototypes_"): array for key, array in arrays.items() if key.startswith("prototypes_")
     }
@@ -127,11 +206,13 @@ def _fields_from_arrays(path: Path, arrays: Mapping[str, np.ndarray], keys: Sequ
     present = ", ".join(keys) or "nothing"
     if not prototypes:
         raise FileFormatError(
-            f"{path} has no prototypes (or prototypes_<mode>); it contains {present}. Fix: add it, (K, d)."
+            f"{path} has no prototypes (or prototypes_<mode>); it contains {present}. Fix: add it, (K, d)"
+            f"{_or_name_it('prototypes', keys) if foreign else ''}."
         )
     if "features" not in arrays and "view_features" not in arrays:
         raise FileFormatError(
-            f"{path} has neither features nor view_features; it contains {present}. Fix: add features, (N, d)."
+            f"{path} has neither features nor view_features; it contains {present}. Fix: add features, (N, d)"
+            f"{_or_name_it('features', keys) if foreign else ''}."
         )
     return {
         "features": arrays.get("features"),
@@ -144,6 +225,13 @@ def _fields_from_arrays(path: Path, arrays: Mapping[str, np.ndarray], keys: Sequ
             if key.startswith("extra_features_")
         },
     }
+
+
+def _or_name_it(argument: str, names: Sequence[str]) -> str:
+    """The array that is probably meant, for a message."""
+    words = {"features": ("image", "feat", "emb"), "prototypes": ("text", "proto", "weight")}[argument]
+    likely = next((name for word in words for name in names if word in name.lower()), "NAME")
+    return f", or say what it is called: {argument}_key={likely!r} (--{argument}-key {likely})"
 
 
 def _read_safetensors_file(path: Path) -> dict[str, Any]:
@@ -160,20 +248,38 @@ def _read_safetensors_file(path: Path) -> dict[str, Any]:
     return fields
 
 
-def _read_npz_file(path: Path, extra: Mapping[str, Any]) -> dict[str, Any]:
-    keys, arrays = read_npz(path, lambda key: key in NPZ_KEYS or key.startswith(("prototypes_", EXTRA_PREFIX)))
-    present_names = {"prototypes" if key.startswith("prototypes_") else key for key in keys}
+def _unknown_key(path: Path, argument: str, key: str, names: Sequence[str]) -> FileArgumentError:
+    return FileArgumentError(
+        lambda format_argument: (
+            f"{format_argument(argument, key)}: {path.name} has no {key!r}; it contains "
+            f"{', '.join(names) or 'nothing'}. {did_you_mean(key, names)}Fix: one of these."
+        )
+    )
+
+
+def _fields_by_name(
+    path: Path, names: list[str], arrays: dict[str, Any], keys: Mapping[str, str], extra: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Constructor arguments from arrays by name; `keys` has other names than ours for some of them."""
+    for name, key in keys.items():
+        if key not in names:
+            raise _unknown_key(path, f"{name}_key", key, names)
+    others = {name: array for name, array in arrays.items() if name not in keys and name not in keys.values()}
+    if "prototypes" in keys:
+        others = {name: array for name, array in others.items() if not name.startswith("prototypes_")}
+    arrays = others | {name: arrays[key] for name, key in keys.items()}
+    present_names = {"prototypes" if key.startswith("prototypes_") else key for key in arrays}
     conflicts = [name for name in extra if name in present_names]
-    conflicts += [f"extra[{name!r}]" for name in extra.get("extra", {}) if f"{EXTRA_PREFIX}{name}" in keys]
-    _refuse_conflicts(path, conflicts, f"the file contains its own ({', '.join(keys)})")
+    conflicts += [f"extra[{name!r}]" for name in extra.get("extra", {}) if f"{EXTRA_PREFIX}{name}" in arrays]
+    _refuse_conflicts(path, conflicts, f"the file contains its own ({', '.join(names)})")
     given = _read_extra_files(**extra)
     arrays |= {name: given.pop(name) for name in ("prototypes", "labels") if name in given}
-    fields = _fields_from_arrays(path, arrays, keys)
+    fields = _fields_from_arrays(path, arrays, names, foreign=True)
     fields["extra"] |= given.pop("extra", {})
     if "class_names" in arrays:
         fields["class_names"] = arrays["class_names"]
     if "logit_scale" in arrays:
-        fields["logit_scale"] = arrays["logit_scale"].squeeze()
+        fields["logit_scale"] = np.asarray(arrays["logit_scale"]).squeeze()
     if "meta" in arrays:
         fields["provenance"] = parse_json(str(arrays["meta"]), f"{path}: meta")
     return {**fields, **given}
@@ -185,10 +291,18 @@ def _read_npy(path: str | os.PathLike[str], *, argument: str = "path", mapped: b
             f"{argument} must be the path of an .npy file; got {type(path).__name__}. Fix: save it with numpy.save and "
             "pass the path, or make the set with FeatureSet(features, prototypes=..., labels=...)."
         )
-    return read_npy(path, mapped=mapped)
+    if Path(path).suffix not in TORCH_SUFFIXES:
+        return read_npy(path, mapped=mapped)
+    content = read_torch(path)
+    if not isinstance(content, np.ndarray):
+        raise FileFormatError(
+            f"{path} contains a dictionary with {', '.join(content) or 'nothing'}; {argument} must be one tensor. "
+            "Fix: torch.save(tensor, path)."
+        )
+    return content
 
 
-def _read_npy_file(path: Path, **extra: Any) -> dict[str, Any]:
+def _with_features(path: Path, features: np.ndarray, **extra: Any) -> dict[str, Any]:
     if "prototypes" not in extra:
         raise FileArgumentError(
             lambda format_argument: (
@@ -196,7 +310,7 @@ def _read_npy_file(path: Path, **extra: Any) -> dict[str, Any]:
                 f"Fix: pass {format_argument('prototypes', 'prototypes.npy')}, the (K, d) text features of the classes."
             )
         )
-    return {**_read_extra_files(**extra), "features": _read_npy(path, mapped=True)}
+    return {**_read_extra_files(**extra), "features": features}
 
 
 def _read_extra_files(

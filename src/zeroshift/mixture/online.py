@@ -318,7 +318,7 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
         """
         if second is None:
             return super().adapt_late(features)
-        return self._adapt_late(*self._both_rows(features, second)[:2])
+        return self._adapt_late(*self._both_rows(features, second, empty=True)[:2])
 
     def smooth(self, features: Array, *, second: Array | None = None) -> Array:
         """Learn from a recording, features (N, d) in order, and answer every sample from all of them: (N, K).
@@ -328,7 +328,7 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
         """
         if second is None:
             return super().smooth(features)
-        return self._smooth(*self._both_rows(features, second)[:2])
+        return self._smooth(*self._both_rows(features, second, empty=True)[:2])
 
     def _ordered_blocks(self, rows: Rows, *, late: bool) -> Iterator[tuple[OrderedBlock, np.ndarray]]:
         for _, _, block, final in self._adapt_blocks(rows, late=late, ordered=True):

@@ -40,7 +40,8 @@ def wrong_shapes_are_refused(case: Case) -> None:
         expect_error(partial(call, problem.features[:, :-1]), "d = 15", "d = 16", what="one column short")
         expect_error(partial(call, problem.features[None]), case.input_name, "dimensions", what="three dimensions")
         expect_error(partial(call, np.float64(1.0)), case.input_name, what="a scalar")
-        expect_error(partial(call, problem.features[:0]), case.input_name, "empty", what="no rows")
+        expect_error(partial(call, problem.features[:0, :-1]), case.input_name, what="no rows of another length")
+        assert_same(call(problem.features[:0]), np.zeros((0, method.n_classes)), "the answer to no rows")
         expect_error(partial(call, np.eye(16, dtype=int)), case.input_name, "int", what="integers")
         expect_error(
             partial(call, problem.features.astype(complex)), case.input_name, "complex", what="complex numbers"

@@ -25,7 +25,7 @@ def with_row(value):
         (with_row(0.0), r"views\[4\] row 1 is the zero vector.*Fix"),
         (VIEWS * 3, r"views\[0\] row 0 has length 3.*Fix"),
         (VIEWS[:, :, :5], r"views has d = 5, but the prototypes have d = 16\. Fix"),
-        (VIEWS[:0], r"views must have the shape \(N, V, d\).*got \(0, 2, 16\)\. Fix"),
+        (VIEWS[:, :0], r"views must have the shape \(N, V, d\).*got \(6, 0, 16\)\. Fix"),
         (VIEWS[None], r"views must have the shape.*got \(1, 6, 2, 16\)\. Fix"),
         (FEATURES[0], r"views must have the shape.*got \(16,\)\. Fix"),
         (VIEWS.tolist(), r"views must be a NumPy array or a torch tensor; got list\. Fix"),

@@ -109,25 +109,25 @@ def prompted_text(
         )
 
 
-def check_class_names(class_names: Sequence[str], *, repeated: bool) -> tuple[str, ...]:
-    """Check the names: at least one, strings, not blank, and different unless `repeated`."""
+def check_class_names(class_names: Sequence[str], *, repeated: bool, argument: str = "class_names") -> tuple[str, ...]:
+    """Check the names: at least one, strings, not blank, and different unless `repeated`. Errors name `argument`."""
     if isinstance(class_names, str) or not isinstance(class_names, Sequence):
         given = f"the string {class_names!r}" if isinstance(class_names, str) else type(class_names).__name__
-        raise TypeError(f"class_names must be a sequence of names, in order; got {given}. Fix: ['cat', 'dog'].")
+        raise TypeError(f"{argument} must be a sequence of names, in order; got {given}. Fix: ['cat', 'dog'].")
     if not class_names:
-        raise ValueError("class_names is empty; at least one class is needed. Fix: ['cat', 'dog'].")
+        raise ValueError(f"{argument} is empty; at least one class is needed. Fix: ['cat', 'dog'].")
     seen: dict[str, int] = {}
     for number, name in enumerate(class_names):
         if not isinstance(name, str):
-            raise TypeError(f"class_names[{number}] must be a string; got {name!r}. Fix: str(name).")
+            raise TypeError(f"{argument}[{number}] must be a string; got {name!r}. Fix: str(name).")
         if not clean_name(name).strip():
             raise ValueError(
-                f"class_names[{number}] is blank ({name!r}); every class needs a name. Fix: give it a name."
+                f"{argument}[{number}] is blank ({name!r}); every class needs a name. Fix: give it a name."
             )
         first = seen.setdefault(clean_name(name), number)
         if first != number and not repeated:
             raise ValueError(
-                f"class_names has {class_names[first]!r} and {name!r}, which make the same prompt (numbers {first} and "
+                f"{argument} has {class_names[first]!r} and {name!r}, which make the same prompt (numbers {first} and "
                 f"{number}). Fix: rename one, or pass repeated_names=True if this is intended."
             )
     return tuple(class_names)

@@ -95,9 +95,11 @@ class ImageMethod(_ImageInput):
         features = as_array("images", features)
         single = len(features.shape) == len(shape)
         images = features[None] if single else features
+        if tuple(images.shape) == (0, *shape):
+            return self._no_answers(images)
         # The whole input is checked before anything is learned: a bad image leaves the state as it was.
         if self.vision is None:
-            check_matrix("images", images, columns=self.dimension)
+            check_matrix("images", images, columns=self.dimension, empty=True)
         else:
             self.vision.check("images", images)
         run = self._adapt_scores if learn else self._predict_blocks
@@ -127,6 +129,8 @@ class EpisodicImageMethod(_ImageInput, EpisodicMethod):
         features = as_array("images", features)
         single = len(features.shape) == len(self._image_side.input_shape)
         images = features[None] if single else features
+        if tuple(images.shape) == (0, *self._image_side.input_shape):
+            return self._no_answers(images)
         self._image_side.check("images", images)
         answer = self._answer_images(images[:, None], learn=learn, probabilities=probabilities)
         return answer[0] if single else answer
