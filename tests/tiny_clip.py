@@ -190,3 +190,37 @@ def tiny_vision(precision: str = "float32", chunk_size: int = 16):
         _to_device=to_device,
     )
     return TokenVision(encoder, chunk_size=chunk_size)
+
+
+@cache
+def few_shot_features(precision: str = "float32"):
+    """Unit features and labels of the golden's 56 support images, and features of the other 120 images."""
+    arrays = golden("tiny_clip_fewshot_prompt")
+    features = tiny_vision(precision).encode(arrays["images"], None).features
+    return (features[:56], arrays["labels"][:56]), features[56:]
+
+
+@cache
+def moved_text(position: str = "end", precision: str = "float32"):
+    """The prompts with the name elsewhere: between the halves of the words ("middle"), or before them ("front")."""
+    import torch
+
+    from zeroshift.encode.tuning import ContextText
+
+    model = exact_clip() if precision == "float64" else tiny_clip()
+    words = len(golden("tiny_clip_prompt_tuning")["ctx_positions"])
+    lengths = json.loads(str(golden("tiny_clip_fewshot_prompt")["hyper"]))["name_lens"]
+    before = {"end": words, "middle": words // 2, "front": 0}[position]
+    rows, places = [], []
+    for row, length in zip(golden("tiny_clip_prompt_tuning")["input_ids"].tolist(), lengths, strict=True):
+        context, name, rest = row[1 : 1 + words], row[1 + words : 1 + words + length], row[1 + words + length :]
+        rows.append([row[0], *context[:before], *name, *context[before:], *rest])
+        places.append([1 + n if n < before else 1 + n + length for n in range(words)])
+    return ContextText(
+        lambda tokens: model.get_text_features(**tokens).pooler_output,
+        model.text_model.embeddings.token_embedding,
+        {"input_ids": torch.tensor(rows)},
+        start=places,
+        words=words,
+        modules=(model,),
+    )

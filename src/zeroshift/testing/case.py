@@ -26,6 +26,7 @@ __all__ = [
     "fingerprint",
     "make_problem",
     "reachable_bytes",
+    "rows_per_step",
 ]
 
 
@@ -134,6 +135,11 @@ def expect_error(call: Callable[[], Any], *mentions: str, what: str) -> None:
         assert not missing, f"{what}: the message does not mention {missing}: {message!r}"
     else:
         raise AssertionError(f"{what}: accepted without an error")
+
+
+def rows_per_step(method: Method) -> int:
+    """Rows of a call that the method learns from together. In few-shot training, `batch_size` counts labelled samples."""
+    return 1 if method.protocol == "few-shot" else getattr(method, "batch_size", None) or 1
 
 
 def reachable_bytes(value: Any) -> int:

@@ -108,10 +108,10 @@ class ExampleText(PromptedText):
 
     The directions depend only on the prototypes (their mean, and sums of all of them weighted by powers of their
     cosines), so rotating or permuting the prototypes rotates or permutes everything. At the initial context the
-    features are exactly the prototypes.
+    features are exactly the prototypes. With several prompts per class, each has another W.
     """
 
-    def __init__(self, prototypes: Array) -> None:
+    def __init__(self, prototypes: Array, n_prompts: int = 1) -> None:
         self._backend = Backend.of(prototypes)
         with self._backend.computing():
             xp = self._backend.xp
@@ -122,8 +122,9 @@ class ExampleText(PromptedText):
             self._prototypes = unit_rows(wide)
         draw = np.random.default_rng(5)
         self.context = draw.normal(size=(CONTEXT_LENGTH, CONTEXT_WIDTH))
-        self._mixing = draw.normal(size=(3, CONTEXT_LENGTH * CONTEXT_WIDTH))
+        self._mixing = draw.normal(size=(3 * n_prompts, CONTEXT_LENGTH * CONTEXT_WIDTH))
         self.n_classes, self.dimension = (int(size) for size in prototypes.shape)
+        self.n_prompts = n_prompts
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -137,19 +138,26 @@ class ExampleText(PromptedText):
         weights = self._weights(context)
         raw = self._raw(weights)
         raw_gradient = through_unit_rows(self._backend.asarray(upstream, xp.float64), raw)
-        weight_gradient = xp.sum(self._directions * raw_gradient[None, :, :], axis=(1, 2)) * (1 - weights**2)
-        gradient = self._backend.asarray(self._mixing, xp.float64).T @ weight_gradient
-        return Backend.of(context).asarray(
-            xp.reshape(gradient, (CONTEXT_LENGTH, CONTEXT_WIDTH)), namespace(context).float64
-        )
+        raw_gradient = xp.reshape(raw_gradient, (self.n_prompts, self.n_classes, self.dimension))
+        each = xp.sum(self._directions[None] * raw_gradient[:, None], axis=-1)  # (V, 3, K)
+        each = xp.reshape(xp.permute_dims(each, (2, 0, 1)), (self.n_classes, -1)) * (1 - weights**2)
+        gradient = each @ self._backend.asarray(self._mixing, xp.float64)
+        gradient = gradient if len(context.shape) == 3 else xp.sum(gradient, axis=0)
+        return Backend.of(context).asarray(xp.reshape(gradient, tuple(context.shape)), namespace(context).float64)
 
     def _weights(self, context: Array) -> Array:
+        """tanh(W c), (K, V 3), or (1, V 3) with the same context for all classes."""
         xp = self._backend.xp
         change = self._backend.asarray(context, xp.float64) - self._backend.asarray(self.context, xp.float64)
-        return xp.tanh(self._backend.asarray(self._mixing, xp.float64) @ xp.reshape(change, (-1,)))
+        change = xp.reshape(change, (-1, CONTEXT_LENGTH * CONTEXT_WIDTH))
+        return xp.tanh(change @ self._backend.asarray(self._mixing, xp.float64).T)
 
     def _raw(self, weights: Array) -> Array:
-        return self._prototypes + self._backend.xp.sum(weights[:, None, None] * self._directions, axis=0)
+        """(V K, d), not normalised."""
+        xp = self._backend.xp
+        each = xp.permute_dims(xp.reshape(weights, (-1, self.n_prompts, 3)), (1, 2, 0))  # (V, 3, K or 1)
+        shifts = xp.sum(each[..., None] * self._directions[None], axis=1)
+        return xp.reshape(self._prototypes[None] + shifts, (-1, self.dimension))
 
     def __repr__(self) -> str:
         return f"<example text of {self.n_classes} classes>"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, namespace, to_numpy
-from zeroshift.method import EpisodicMethod, ViewMethod
+from zeroshift.method import EpisodicMethod, Method
 from zeroshift.methods._shared.towers import PromptedText
 from zeroshift.methods._shared.tuning import AdamW, entropy_of_mean, logits_to_text
 from zeroshift.parameters import Model, Number, model_parameter, parameter
@@ -25,11 +26,13 @@ It covers rounding in half precision, but not another prompt.
 """
 
 
-class PromptTuned(ViewMethod):
+class PromptTuned(Method):
     """A method whose classifier is a prompt. Its prototypes are the text features of the initial context."""
 
     context_words: ClassVar[str] = "a photo of a"
     """The words whose embeddings are tuned when `zeroshift.encode` creates the method."""
+    name_positions: ClassVar[tuple[str, ...]] = ("end",)
+    """Where the class name is in the prompt, or in each prompt of a class: see `zeroshift.encode.prompted_text`."""
 
     text: PromptedText = model_parameter(TEXT, "Text side of the encoder.")
     logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
@@ -47,17 +50,35 @@ class PromptTuned(ViewMethod):
                 f"text has {self.text.n_classes} classes in d = {self.text.dimension}, the prototypes have "
                 f"{expected[0]} in d = {expected[1]}. Fix: make both from the same encoder and class names."
             )
+        if self.text.n_prompts != len(self.name_positions):
+            wanted = self.name_positions[0] if len(self.name_positions) == 1 else self.name_positions
+            raise ValueError(
+                f"text must have {len(self.name_positions)} prompts per class; it has {self.text.n_prompts}. "
+                f"Fix: zeroshift.encode.prompted_text(encoder, class_names, position={wanted!r})."
+            )
         backend = Backend.of(self.prototypes)
         with backend.computing():
             # (n, width) and (K, d) in float64. Both are shared between copies and never written to.
             self._initial_context: Array = backend.asarray(self.text.context, backend.xp.float64)
             self._initial_text: Array = self._text_features(self._initial_context)
-            gap = to_numpy(self._initial_text - backend.asarray(self.prototypes, backend.xp.float64))
+            classifier = self.classifier(self._initial_text, self.n_classes)
+            gap = to_numpy(classifier - backend.asarray(self.prototypes, backend.xp.float64))
         if float(np.abs(gap).max()) > MAX_PROTOTYPE_GAP:
+            own = "text.features(text.context)" if self.text.n_prompts == 1 else f"{type(self).__name__}.prototypes_of(text)"
             raise ValueError(
                 "prototypes differ from the features of text's own context, where this method starts. "
-                "Fix: prototypes=text.features(text.context), or zeroshift.encode.make_method."
+                f"Fix: prototypes={own}, or zeroshift.encode.make_method."
             )
+
+    @staticmethod
+    def classifier(text: Array, n_classes: int) -> Array:
+        """The classifier (K, d) that text features (V K, d) of V prompts per class make: with one prompt themselves."""
+        return text
+
+    @classmethod
+    def prototypes_of(cls, text: PromptedText) -> Array:
+        """The prototypes (K, d) that this method starts from, with the initial words of `text`."""
+        return cls.classifier(text.features(text.context), text.n_classes)
 
     def _text_features(self, context: Array) -> Array:
         """Text features (K, d) in float64."""
@@ -68,6 +89,15 @@ class PromptTuned(ViewMethod):
         """Gradient (n, width) with respect to the context, from that with respect to the text features (K, d)."""
         backend = Backend.of(self.prototypes)
         return backend.asarray(self.text.pull_back(context, text_gradient), backend.xp.float64)
+
+
+    def _text_and_pull_back(self, context: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """Text features (K, d), and the function from a gradient with respect to them to that of the context."""
+        backend = Backend.of(self.prototypes)
+        text, pull_back = self.text.features_and_pull_back(context)
+        return backend.asarray(text, backend.xp.float64), lambda gradient: backend.asarray(
+            pull_back(gradient), backend.xp.float64
+        )
 
 
 class EpisodicPromptTuning(PromptTuned, EpisodicMethod):

@@ -8,7 +8,8 @@ creates both sides from a loaded encoder; users may also write their own.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -37,26 +38,37 @@ class Tower(ABC):
 
 
 class PromptedText(Tower):
-    """The text side for K classes: prompts that start with the same tunable context, such as "a photo of a"."""
+    """The text side for K classes: prompts that contain the same tunable context, such as "a photo of a"."""
 
     context: np.ndarray
     """Embeddings (n, width) of the initial context words, float32 or float64."""
     n_classes: int
+    n_prompts: int = 1
+    """Prompts V per class, which differ in the place of the context. Features are (V K, d), the first prompt of every
+    class first."""
 
     @abstractmethod
     def features(self, context: Array) -> Array:
-        """Unit text features (K, d) when the embeddings of the context words are `context` (n, width).
+        """Unit text features (K, d) when the embeddings of the context words are `context`: (n, width), or (K, n,
+        width) with different ones for each class.
 
         They have the library and device of `context`, and at least float32 precision.
         """
 
     @abstractmethod
     def pull_back(self, context: Array, upstream: Array) -> Array:
-        """Gradient (n, width) of sum(upstream * features(context)) with respect to the context.
+        """Gradient of sum(upstream * features(context)) with respect to the context, in the shape of the context.
 
         `upstream` (K, d) is the gradient of a loss with respect to the features. The result has the library and device
         of `context`.
         """
+
+    def features_and_pull_back(self, context: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """`features(context)`, and `pull_back` at this context as a function of the upstream gradient.
+
+        Where all prompts fit into one chunk, a model may keep what the gradient needs, instead of encoding them again.
+        """
+        return self.features(context), partial(self.pull_back, context)
 
 
 class VisionOutput(NamedTuple):
