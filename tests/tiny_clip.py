@@ -162,6 +162,9 @@ def exact_logits(contexts) -> np.ndarray:
     return torch.stack(rows).numpy()
 
 
+PIXEL_MEAN, PIXEL_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+
+
 @cache
 def tiny_vision(precision: str = "float32", chunk_size: int = 16):
     """The image encoder of the golden's images, bytes (B, 3, 16, 16), in float32 or float64."""
@@ -172,10 +175,7 @@ def tiny_vision(precision: str = "float32", chunk_size: int = 16):
     from zeroshift.encode.tuning.vision import TokenVision
 
     model = exact_clip() if precision == "float64" else tiny_clip()
-    mean, std = (
-        torch.tensor(values, dtype=torch.float64)[:, None, None]
-        for values in ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
-    )
+    mean, std = (torch.tensor(values, dtype=torch.float64)[:, None, None] for values in (PIXEL_MEAN, PIXEL_STD))
 
     def to_device(array, *, first):
         return ((torch.from_numpy(np.array(array)).double() / 255 - mean) / std).to(getattr(torch, precision))
@@ -195,8 +195,15 @@ def tiny_vision(precision: str = "float32", chunk_size: int = 16):
 @cache
 def few_shot_features(precision: str = "float32"):
     """Unit features and labels of the golden's 56 support images, and features of the other 120 images."""
+    import torch
+
     arrays = golden("tiny_clip_fewshot_prompt")
-    features = tiny_vision(precision).encode(arrays["images"], None).features
+    mean, std = (torch.tensor(values)[:, None, None] for values in (PIXEL_MEAN, PIXEL_STD))
+    pixels = (torch.tensor(arrays["images"]).float() / 255 - mean) / std  # in float32, as the authors' transforms
+    model = exact_clip() if precision == "float64" else tiny_clip()
+    with torch.no_grad():
+        features = model.get_image_features(pixel_values=pixels.to(model.dtype)).pooler_output
+    features = torch.nn.functional.normalize(features, dim=-1).numpy()
     return (features[:56], arrays["labels"][:56]), features[56:]
 
 

@@ -233,9 +233,7 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
                 f"class_names must be those of {trial.features}, {features.n_classes}; got {len(trial.class_names)}. "
                 "Fix: class_names=features.class_names."
             )
-        source[TEXT] = partial(
-            trial.encoder.text, trial.class_names, spec.prompt_words, name_positions(spec.info)
-        )
+        source[TEXT] = partial(trial.encoder.text, trial.class_names, spec.prompt_words, name_positions(spec.info))
     given = {**drawn_samples(features, parts), **spec.parameters}
     arguments = resolve_inputs(spec.info, given, source, requested=spec.given, hints=COMPARISON_HINTS)
     prototypes, counts = arguments.pop("prototypes"), EncoderCounts()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from zeroshift.methods.awt import AWT as AWT
     from zeroshift.methods.b2tpt import B2TPT as B2TPT
     from zeroshift.methods.bca import BCA as BCA
+    from zeroshift.methods.cocoop import CoCoOp as CoCoOp
     from zeroshift.methods.coop import CoOp as CoOp
     from zeroshift.methods.ctpt import CTPT as CTPT
     from zeroshift.methods.difftpt import DiffTPT as DiffTPT

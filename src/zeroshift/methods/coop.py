@@ -43,7 +43,7 @@ class CoOp(TrainedPrompts, PromptTuned):
     >>> coop = CoOp(np.eye(2), text=text, support=example_support(np.eye(2)), logit_scale=5.0)
     >>> bool(coop.losses[-1] < coop.losses[0])
     True
-    >>> coop.predict(np.array([0.8, 0.6])).argmax()
+    >>> int(coop.predict(np.array([0.8, 0.6])).argmax())
     0
 
     Notes

@@ -31,6 +31,7 @@ __all__ = [
     "ExampleVision",
     "example_descriptions",
     "example_maple",
+    "example_meta_net",
     "example_prompts",
     "example_source",
     "example_support",
@@ -251,6 +252,16 @@ def example_vision(prototypes: Array) -> ExampleVision:
     return ExampleVision(prototypes)
 
 
+def example_meta_net(prototypes: Array) -> tuple[Array, Array, Array, Array]:
+    """CoCoOp's network: two layers, the first of which rotates with the prototypes."""
+    directions, backend = example_vision(prototypes)._directions, example_vision(prototypes)._backend
+    draw = np.random.default_rng(8)
+    weights1, weights2 = (backend.asarray(0.1 * draw.normal(size=(3, width))) for width in (3, CONTEXT_WIDTH))
+    biases1, biases2 = (backend.asarray(0.1 * draw.normal(size=width)) for width in (3, CONTEXT_WIDTH))
+    with backend.computing():
+        return weights1 @ directions, biases1, weights2.T, biases2
+
+
 def example_source(prototypes: Array) -> tuple[Array, Array]:
     """Mean and standard deviation of the states of three example samples per class."""
     images, vision = example_unlabelled(prototypes), example_vision(prototypes)
@@ -368,6 +379,7 @@ EXAMPLES: Mapping[str, Callable[[Array], Any]] = {
     "text": example_text,
     "vision": example_vision,
     "maple": example_maple,
+    "meta_net": example_meta_net,
     "source": example_source,
     "token_source": example_token_source,
 }

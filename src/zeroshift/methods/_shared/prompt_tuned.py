@@ -64,7 +64,11 @@ class PromptTuned(Method):
             classifier = self.classifier(self._initial_text, self.n_classes)
             gap = to_numpy(classifier - backend.asarray(self.prototypes, backend.xp.float64))
         if float(np.abs(gap).max()) > MAX_PROTOTYPE_GAP:
-            own = "text.features(text.context)" if self.text.n_prompts == 1 else f"{type(self).__name__}.prototypes_of(text)"
+            own = (
+                "text.features(text.context)"
+                if self.text.n_prompts == 1
+                else f"{type(self).__name__}.prototypes_of(text)"
+            )
             raise ValueError(
                 "prototypes differ from the features of text's own context, where this method starts. "
                 f"Fix: prototypes={own}, or zeroshift.encode.make_method."
@@ -89,7 +93,6 @@ class PromptTuned(Method):
         """Gradient (n, width) with respect to the context, from that with respect to the text features (K, d)."""
         backend = Backend.of(self.prototypes)
         return backend.asarray(self.text.pull_back(context, text_gradient), backend.xp.float64)
-
 
     def _text_and_pull_back(self, context: Array) -> tuple[Array, Callable[[Array], Array]]:
         """Text features (K, d), and the function from a gradient with respect to them to that of the context."""

@@ -39,8 +39,8 @@ class TrainedPrompts(Method):
         "Labelled samples: unit-length features (n, d) and class indices (n,)."
     )
     epochs: int | None = parameter(
-        Optional(Number(low=1, integer=True)),
-        "Passes over the support samples. None means 50 for one sample per class, 100 for up to four, 200 for more.",
+        Optional(Number(low=0, integer=True)),
+        "Passes over the support samples; 0 trains nothing. None means 50 for one sample per class, 100 for up to four, 200 for more.",
         default=None,
     )
     batch_size: int = parameter(
