@@ -5,7 +5,7 @@ import pytest
 
 from goldens import golden
 from zeroshift.methods import CoCoOp, CoOp, load
-from zeroshift.methods.cocoop import MetaNet
+from zeroshift.methods._shared.two_layer_net import TwoLayerNet
 from zeroshift.testing import make_problem
 from zeroshift.testing.examples import ExampleText
 
@@ -19,7 +19,7 @@ def golden_method(precision="float32", **changes):
     pytest.importorskip("transformers")
     from tiny_clip import few_shot_features, moved_text, tiny_scale
 
-    arrays, text = golden("tiny_clip_fewshot_prompt"), moved_text("end", precision)
+    arrays, text = golden("tiny_clip_fewshot_prompt"), moved_text("end", precision=precision)
     settings = {
         "epochs": 3,
         "order": arrays["cocoop_order"],
@@ -99,15 +99,15 @@ def test_equals_a_plain_loop(problem, batch_size):
 
 def test_gradients_of_the_network_are_differences_quotients():
     draw = np.random.default_rng(0)
-    net = MetaNet(*(draw.normal(size=shape) for shape in ((4, 6), (4,), (3, 4), (3,))))
+    net = TwoLayerNet(*(draw.normal(size=shape) for shape in ((4, 6), (4,), (3, 4), (3,))))
     x, above = draw.normal(size=(5, 6)), draw.normal(size=(5, 3))
-    for number, gradient in enumerate(net.pull_back(x, above)):
+    for number, gradient in enumerate(net.pull_back(x, above)[1]):
         direction = draw.normal(size=gradient.shape)
         values = []
         for step in (1e-6, -1e-6):
             parts = list(net)
             parts[number] = parts[number] + step * direction
-            values.append((above * MetaNet(*parts).shifts(x)).sum())
+            values.append((above * TwoLayerNet(*parts).outputs(x)).sum())
         assert (gradient * direction).sum() == pytest.approx((values[0] - values[1]) / 2e-6, rel=1e-6)
 
 
@@ -130,7 +130,7 @@ def test_what_was_learned_predicts_other_classes(problem):
         others.prototypes, text=text, support=(others.features[:1], others.labels[:1]), epochs=0, logit_scale=20.0,
         initial_context=method.context, meta_net=method.learned_meta_net,
     )  # fmt: skip
-    shifts = method.learned_meta_net.shifts(others.features)
+    shifts = method.learned_meta_net.outputs(others.features)
     expected = [20.0 * text.features(method.context + s) @ x for s, x in zip(shifts, others.features, strict=True)]
     np.testing.assert_allclose(transferred.predict_scores(others.features), expected, atol=1e-12)
     assert transferred.losses.shape == (0,)
@@ -161,7 +161,7 @@ def test_the_seed_draws_network_and_order(problem):
 @pytest.mark.parametrize(
     ("changes", "kind", "message"),
     [
-        ({"meta_net": np.zeros((2, 32))}, TypeError, r"meta_net must be four arrays: weights \(h, d\).*got ndarray"),
+        ({"meta_net": np.zeros((2, 32))}, TypeError, r"meta_net must be four arrays: weights \(h, 32\).*got ndarray"),
         (
             {"meta_net": (np.zeros((2, 32)), np.zeros(3), np.zeros((3, 2)), np.zeros(3))},
             ValueError,

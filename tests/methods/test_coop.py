@@ -28,7 +28,10 @@ def golden_method(run, precision="float32", **changes):
     pytest.importorskip("transformers")
     from tiny_clip import few_shot_features, moved_text, tiny_scale
 
-    arrays, text = golden("tiny_clip_fewshot_prompt"), moved_text("middle" if "middle" in run else "end", precision)
+    arrays, text = (
+        golden("tiny_clip_fewshot_prompt"),
+        moved_text("middle" if "middle" in run else "end", precision=precision),
+    )
     settings = {
         "batch_size": 16,
         "epochs": 10,

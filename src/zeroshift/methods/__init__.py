@@ -16,6 +16,7 @@ from zeroshift.methods._shared.few_shot import FewShotMethod
 from zeroshift.methods._shared.source_statistics import source_statistics
 from zeroshift.methods._shared.towers import PromptedText, PromptedVision
 from zeroshift.methods.registry import MethodInfo, ParameterInfo, create, get, list_methods, load
+from zeroshift.methods.selftpt import selftpt_source
 from zeroshift.methods.sticky_filter import StickyFilter
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from zeroshift.methods.promptalign import PromptAlign as PromptAlign
     from zeroshift.methods.pta import PTA as PTA
     from zeroshift.methods.ratta import RATTA as RATTA
+    from zeroshift.methods.selftpt import SelfTPT as SelfTPT
     from zeroshift.methods.stata import StatA as StatA
     from zeroshift.methods.swapprompt import SwapPrompt as SwapPrompt
     from zeroshift.methods.t3a import T3A as T3A
@@ -84,6 +86,7 @@ __all__ = [
     "get",
     "list_methods",
     "load",
+    "selftpt_source",
     "source_statistics",
 ]
 __all__ += sorted(_classes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -13,44 +12,21 @@ from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.methods._shared.trained_prompts import MOMENTUM, TrainedPrompts, checked_start
 from zeroshift.methods._shared.training import label_loss
 from zeroshift.methods._shared.tuning import SGD, logits_to_text
+from zeroshift.methods._shared.two_layer_net import TwoLayerNet, checked_net
 from zeroshift.parameters import Number, array_parameter, parameter
 from zeroshift.zero_shot import logits
 
-__all__ = ["CoCoOp", "ConditionalContext", "MetaNet"]
+__all__ = ["CoCoOp", "ConditionalContext"]
 
 REDUCTION = 16
 """Features have as many times the dimensions of the hidden layer."""
-
-
-class MetaNet(NamedTuple):
-    """Two linear layers with a rectifier between them: weights (h, d), biases (h,), weights (width, h), biases (width,)."""
-
-    weights1: Array
-    biases1: Array
-    weights2: Array
-    biases2: Array
-
-    def shifts(self, features: Array) -> Array:
-        """(n, width): what is added to every word of the context, for each feature (n, d)."""
-        return self._hidden(features) @ self.weights2.T + self.biases2
-
-    def pull_back(self, features: Array, upstream: Array) -> MetaNet:
-        """Gradients of sum(upstream * shifts(features))."""
-        xp = namespace(features)
-        hidden = self._hidden(features)
-        below = xp.where(hidden > 0, upstream @ self.weights2, xp.zeros_like(hidden))
-        return MetaNet(below.T @ features, xp.sum(below, axis=0), upstream.T @ hidden, xp.sum(upstream, axis=0))
-
-    def _hidden(self, features: Array) -> Array:
-        hidden = features @ self.weights1.T + self.biases1
-        return namespace(hidden).where(hidden > 0, hidden, 0 * hidden)
 
 
 class ConditionalContext(NamedTuple):
     """The embeddings (n, width), the function of the feature that shifts them, and the loss of each step."""
 
     context: Array
-    meta_net: MetaNet
+    meta_net: TwoLayerNet
     losses: Array
 
 
@@ -111,22 +87,9 @@ class CoCoOp(TrainedPrompts, PromptTuned):
             shape = tuple(self.text.context.shape)
             self.initial_context = checked_start("initial_context", self.initial_context, shape, "text.context")
         if self.meta_net is not None:
-            self.meta_net = self._checked_net(self.meta_net)
-
-    def _checked_net(self, given: Any) -> tuple[np.ndarray, ...]:
-        if not isinstance(given, (tuple, list)) or len(given) != 4:
-            raise TypeError(
-                "meta_net must be four arrays: weights (h, d), biases (h,), weights (width, h), biases (width,); got "
-                f"{type(given).__name__}. Fix: method.learned_meta_net of a trained method."
-            )
-        hidden = given[0].shape[0] if getattr(given[0], "ndim", 0) == 2 else 1
-        width = self.text.context.shape[1]
-        shapes = ((hidden, self.dimension), (hidden,), (width, hidden), (width,))
-        fix = "method.learned_meta_net of a trained method"
-        return tuple(
-            checked_start(f"meta_net[{i}]", array, shape, fix)
-            for i, (array, shape) in enumerate(zip(given, shapes, strict=True))
-        )
+            fix = "method.learned_meta_net of a trained method"
+            width = int(self.text.context.shape[1])
+            self.meta_net = checked_net("meta_net", self.meta_net, self.dimension, width, fix)
 
     @property
     def context(self) -> Array:
@@ -134,27 +97,23 @@ class CoCoOp(TrainedPrompts, PromptTuned):
         return Backend.of(self.prototypes).copy(self._trained.context)
 
     @property
-    def learned_meta_net(self) -> MetaNet:
+    def learned_meta_net(self) -> TwoLayerNet:
         """The learned network."""
-        return MetaNet(*map(Backend.of(self.prototypes).copy, self._trained.meta_net))
+        return TwoLayerNet(*map(Backend.of(self.prototypes).copy, self._trained.meta_net))
 
     def _start(self) -> ConditionalContext:
         backend = Backend.of(self.prototypes)
         context = self._initial_context if self.initial_context is None else self.initial_context
         net = self._random_net() if self.meta_net is None else self.meta_net
         parts = [backend.copy(backend.asarray(array, backend.xp.float64)) for array in (context, *net)]
-        return ConditionalContext(parts[0], MetaNet(*parts[1:]), self._no_losses())
+        return ConditionalContext(parts[0], TwoLayerNet(*parts[1:]), self._no_losses())
 
-    def _random_net(self) -> MetaNet:
-        """As torch initialises linear layers: uniform up to 1 / sqrt(inputs)."""
+    def _random_net(self) -> TwoLayerNet:
         # The orders of the epochs are drawn from (seed, 1), (seed, 2), ...
-        draw = np.random.default_rng([self.seed, 0])
-        hidden, width = max(1, self.dimension // REDUCTION), self.text.context.shape[1]
-        layers: list[np.ndarray] = []
-        for inputs, outputs in ((self.dimension, hidden), (hidden, width)):
-            limit = 1 / math.sqrt(inputs)
-            layers += [draw.uniform(-limit, limit, size=shape) for shape in ((outputs, inputs), (outputs,))]
-        return MetaNet(*layers)
+        hidden = max(1, self.dimension // REDUCTION)
+        return TwoLayerNet.random(
+            np.random.default_rng([self.seed, 0]), self.dimension, hidden, self.text.context.shape[1]
+        )
 
     def _train(self) -> ConditionalContext:
         backend = Backend.of(self.prototypes)
@@ -168,27 +127,27 @@ class CoCoOp(TrainedPrompts, PromptTuned):
             for optimizer, parameter_, gradient in zip(optimizers, (context, *net), gradients, strict=True):
                 optimizer.rate = rate
                 stepped.append(optimizer.step(parameter_, gradient))
-            context, net = stepped[0], MetaNet(*stepped[1:])
+            context, net = stepped[0], TwoLayerNet(*stepped[1:])
         return ConditionalContext(context, net, losses)
 
-    def _gradients(self, context: Array, net: MetaNet, x: Array, labels: Array) -> tuple[float, list[Array]]:
+    def _gradients(self, context: Array, net: TwoLayerNet, x: Array, labels: Array) -> tuple[float, list[Array]]:
         """The mean loss of a batch, and its gradients for the context and the network."""
         xp, n = namespace(x), x.shape[0]
         loss, total, below = 0.0, xp.zeros_like(context), []
-        for i, shift in enumerate(net.shifts(x)):
+        for i, shift in enumerate(net.outputs(x)):
             row = x[i : i + 1]
             text, pull_back = self._text_and_pull_back(context + shift)
             own, gradient = label_loss(logits(row, text, self.logit_scale), labels[i : i + 1])
             pulled = pull_back(logits_to_text(gradient, row, self.logit_scale)) / n
             loss, total = loss + float(own) / n, total + pulled
             below.append(xp.sum(pulled, axis=0))
-        return loss, [total, *net.pull_back(x, xp.stack(below))]
+        return loss, [total, *net.pull_back(x, xp.stack(below))[1]]
 
     def _predict_scores(self, features: Array) -> Array:
         backend = Backend.of(features)
         wide = backend.asarray(features, backend.xp.float64)
         scores = [
             logits(row[None, :], self._text_features(self._trained.context + shift), self.logit_scale)[0]
-            for row, shift in zip(wide, self._trained.meta_net.shifts(wide), strict=True)
+            for row, shift in zip(wide, self._trained.meta_net.outputs(wide), strict=True)
         ]
         return backend.asarray(backend.xp.stack(scores), features.dtype)

@@ -79,7 +79,7 @@ class CoOp(TrainedPrompts, PromptTuned):
     )
     initialisation: str = parameter(
         Choice(("words", "random")),
-        'Where training starts: "words" is the context of `text`; "random" draws embeddings of standard deviation 0.02.',
+        'Where training starts: "words" is the context of `text`; "random" draws numbers of standard deviation 0.02.',
         default="words",
     )
     per_class: bool = parameter(Flag(), "Learn a context for each class, instead of one for all.", default=False)

@@ -32,10 +32,12 @@ __all__ = [
     "example_descriptions",
     "example_maple",
     "example_meta_net",
+    "example_prompt_source",
     "example_prompts",
     "example_source",
     "example_support",
     "example_text",
+    "example_text_of_positions",
     "example_token_source",
     "example_unlabelled",
     "example_vision",
@@ -262,6 +264,20 @@ def example_meta_net(prototypes: Array) -> tuple[Array, Array, Array, Array]:
         return weights1 @ directions, biases1, weights2.T, biases2
 
 
+def example_prompt_source(prototypes: Array) -> tuple[Array, ...]:
+    """Self-TPT's source: a context next to the initial one, and a head that rotates with the prototypes."""
+    text = example_text(prototypes)
+    backend, draw = text._backend, np.random.default_rng(9)
+    context = text.context + draw.normal(scale=0.1, size=text.context.shape)
+    return (backend.asarray(context), *example_meta_net(prototypes))
+
+
+@_example
+def example_text_of_positions(prototypes: Array) -> ExampleText:
+    """The text side with a prompt for each place of the class name."""
+    return ExampleText(prototypes, n_prompts=3)
+
+
 def example_source(prototypes: Array) -> tuple[Array, Array]:
     """Mean and standard deviation of the states of three example samples per class."""
     images, vision = example_unlabelled(prototypes), example_vision(prototypes)
@@ -380,6 +396,8 @@ EXAMPLES: Mapping[str, Callable[[Array], Any]] = {
     "vision": example_vision,
     "maple": example_maple,
     "meta_net": example_meta_net,
+    "prompt_source": example_prompt_source,
+    "text_of_positions": example_text_of_positions,
     "source": example_source,
     "token_source": example_token_source,
 }

@@ -40,7 +40,8 @@ class TrainedPrompts(Method):
     )
     epochs: int | None = parameter(
         Optional(Number(low=0, integer=True)),
-        "Passes over the support samples; 0 trains nothing. None means 50 for one sample per class, 100 for up to four, 200 for more.",
+        "Passes over the support samples; 0 trains nothing. None means 50 for one sample per class, 100 for up to "
+        "four, 200 for more.",
         default=None,
     )
     batch_size: int = parameter(
