@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from functools import cache
+from itertools import chain
 
 import numpy as np
 
@@ -228,7 +229,7 @@ def moved_text(*positions: str, precision: str = "float32", chunk_size: int = 64
     from zeroshift.encode.tuning import ContextText
 
     model = exact_clip() if precision == "float64" else tiny_clip()
-    rows, places = (sum(parts, []) for parts in zip(*map(moved_names, positions), strict=True))
+    rows, places = (list(chain(*parts)) for parts in zip(*map(moved_names, positions), strict=True))
     return ContextText(
         lambda tokens: model.get_text_features(**tokens).pooler_output,
         model.text_model.embeddings.token_embedding,

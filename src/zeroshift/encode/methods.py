@@ -12,6 +12,7 @@ from zeroshift.arrays import Array, is_array
 from zeroshift.encode.encoder import Encoder
 from zeroshift.encode.extraction import encode_classes, encode_prompts
 from zeroshift.encode.prompts import Prompts
+from zeroshift.encode.tuning.deep_prompts import deep_prompts
 from zeroshift.encode.tuning.text import check_class_names, prompted_text
 from zeroshift.encode.tuning.vision import prompted_vision
 from zeroshift.method import Method
@@ -103,6 +104,7 @@ def model_sources(
             repeated_names=repeated_names,
         ),
         "vision": lambda: prompted_vision(encoder),
+        "towers": lambda: deep_prompts(encoder, names, repeated_names=repeated_names),
     }
 
 

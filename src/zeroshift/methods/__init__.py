@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from zeroshift.methods.oga import OGA as OGA
     from zeroshift.methods.onzeta import OnZeta as OnZeta
     from zeroshift.methods.promptalign import PromptAlign as PromptAlign
+    from zeroshift.methods.promptsrc import PromptSRC as PromptSRC
     from zeroshift.methods.pta import PTA as PTA
     from zeroshift.methods.ratta import RATTA as RATTA
     from zeroshift.methods.selftpt import SelfTPT as SelfTPT

@@ -109,7 +109,7 @@ def selftpt_source(
 
     Parameters
     ----------
-    text : the source's classes: `zeroshift.encode.prompted_text(encoder, class_names, position=SelfTPT.name_positions)`.
+    text : the source's classes: `prompted_text(encoder, class_names, position=SelfTPT.name_positions)`.
     support : features (n, d) and class indices (n,) of the source. The authors' source is ImageNet.
     contrast_weight, matching_weight : weights of the second and the third loss.
     temperature : of the contrast.
@@ -238,7 +238,7 @@ class SelfTPT(PromptTuned):
 
     Notes
     -----
-    Zhu et al., *Efficient and Versatile Test-Time Prompt Tuning with Self-Supervision* (Self-TPT), 2024. No code was
+    Zhu et al., *Efficient Test-Time Prompt Tuning for Vision-Language Models* (Self-TPT), 2024. No code was
     found. From the abstract and a published summary are the three stages, the contrast between prompts and the matching
     of gradients. Ours are the three prompts of a class, the head, the temperature, weights and step sizes, and the use
     of the mean prompt. Do not compare with published numbers.

@@ -138,7 +138,7 @@ def expect_error(call: Callable[[], Any], *mentions: str, what: str) -> None:
 
 
 def rows_per_step(method: Method) -> int:
-    """Rows of a call that the method learns from together. In few-shot methods, `batch_size` counts labelled samples."""
+    """Rows of a call that the method learns from together. For few-shot methods, `batch_size` is that of training."""
     return 1 if method.protocol == "few-shot" else getattr(method, "batch_size", None) or 1
 
 

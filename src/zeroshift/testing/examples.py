@@ -16,6 +16,7 @@ from zeroshift.arrays import Array, Backend, check_matrix, namespace
 from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.methods._shared.towers import (
     CoupledPrompts,
+    IndependentPrompts,
     LayerOutput,
     Patches,
     PromptedText,
@@ -28,10 +29,12 @@ __all__ = [
     "EXAMPLES",
     "ExampleMaple",
     "ExampleText",
+    "ExampleTowers",
     "ExampleVision",
     "example_descriptions",
     "example_maple",
     "example_meta_net",
+    "example_prompt_parameters",
     "example_prompt_source",
     "example_prompts",
     "example_source",
@@ -39,6 +42,7 @@ __all__ = [
     "example_text",
     "example_text_of_positions",
     "example_token_source",
+    "example_towers",
     "example_unlabelled",
     "example_vision",
 ]
@@ -372,6 +376,29 @@ class ExampleMaple(CoupledPrompts):
         return f"<example of coupled prompts for {self.n_classes} classes>"
 
 
+class ExampleTowers(ExampleMaple, IndependentPrompts):
+    """`ExampleMaple`, whose image features without prompts are the images."""
+
+    def encode_without_prompts(self, images: Array) -> Array:
+        return self._backend.asarray(images, self._backend.xp.float64)
+
+    def __repr__(self) -> str:
+        return f"<example of prompts in both encoders for {self.n_classes} classes>"
+
+
+@_example
+def example_towers(prototypes: Array) -> ExampleTowers:
+    """Both sides of an example encoder with prompts in their first layers."""
+    return ExampleTowers(prototypes)
+
+
+@_example
+def example_prompt_parameters(prototypes: Array) -> Array:
+    """Prompts next to the initial ones, with which no text feature is a prototype."""
+    towers = example_towers(prototypes)
+    return towers.parameters + np.random.default_rng(11).normal(scale=0.2, size=towers.parameters.shape)
+
+
 @_example
 def example_maple(prototypes: Array) -> ExampleMaple:
     """Both sides of an example encoder with coupled prompts."""
@@ -395,6 +422,8 @@ EXAMPLES: Mapping[str, Callable[[Array], Any]] = {
     "text": example_text,
     "vision": example_vision,
     "maple": example_maple,
+    "towers": example_towers,
+    "prompt_parameters": example_prompt_parameters,
     "meta_net": example_meta_net,
     "prompt_source": example_prompt_source,
     "text_of_positions": example_text_of_positions,

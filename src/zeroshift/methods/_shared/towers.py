@@ -16,7 +16,17 @@ import numpy as np
 
 from zeroshift.arrays import Array
 
-__all__ = ["CoupledPrompts", "LayerOutput", "Patches", "PromptedText", "PromptedVision", "Tower", "VisionOutput"]
+__all__ = [
+    "CoupledPrompts",
+    "DeepPrompts",
+    "IndependentPrompts",
+    "LayerOutput",
+    "Patches",
+    "PromptedText",
+    "PromptedVision",
+    "Tower",
+    "VisionOutput",
+]
 
 
 class Tower(ABC):
@@ -141,16 +151,15 @@ class LayerOutput(NamedTuple):
     """Input tokens (B, L, T, width) of the first L layers; those of the prompt follow the image's own."""
 
 
-class CoupledPrompts(Tower):
-    """An encoder whose two sides share their prompts, as MaPLe trains them, for K classes.
+class DeepPrompts(Tower):
+    """An encoder with prompts in the first layers of both sides, for K classes.
 
-    Both sides have prompts in their first layers. The prompts of the image side are projections of those of the text
-    side, and the projections are tuned, too. Images are arrays (B, *`input_shape`), in the form the encoder's
-    preprocessing returns. Results have the library and device of the parameters.
+    Images are arrays (B, *`input_shape`), in the form the encoder's preprocessing returns. Results have the library and
+    device of the parameters.
     """
 
     parameters: np.ndarray
-    """All trained prompts and projections in one vector (P,), where tuning starts."""
+    """All that is tuned in one vector (P,), where tuning starts."""
     n_classes: int
     input_shape: tuple[int, ...]
     n_layers: int
@@ -180,3 +189,16 @@ class CoupledPrompts(Tower):
 
         L is the number of layers of the upstream tokens.
         """
+
+
+class CoupledPrompts(DeepPrompts):
+    """Both sides share their prompts, as MaPLe trains them: those of the image side are projections of those of the
+    text side, and the projections are tuned, too."""
+
+
+class IndependentPrompts(DeepPrompts):
+    """Each side has prompts of its own, as PromptSRC trains them."""
+
+    @abstractmethod
+    def encode_without_prompts(self, images: Array) -> Array:
+        """Unit image features (B, d) of the encoder itself, in the library and on the device of the images."""
