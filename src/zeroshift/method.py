@@ -447,6 +447,11 @@ class Method(Shared, Declared, ABC):
         self._n_seen = samples
 
     @property
+    def _adapted_together(self) -> int:
+        """How many samples `adapt` learns from together."""
+        return int(getattr(self, "batch_size", None) or 1)
+
+    @property
     def n_classes(self) -> int:
         return int(self.prototypes.shape[0])
 

@@ -84,7 +84,7 @@ def interrupted_calls_learn_whole_samples(name: str, stream: Stream, views: bool
     if not _can_trace():
         return
     method = create(name, stream.prototypes)
-    size = getattr(method, "batch_size", None) or 1
+    size = method._adapted_together
     rows = np.concatenate([stream.features] * size)
     if views and issubclass(METHODS[name], ViewMethod):
         rows = np.stack([rows, rows[::-1]], axis=1)

@@ -40,7 +40,7 @@ def calls_do_not_show(name: str, stream: Stream, cuts: list[int]) -> None:
     if "calls_do_not_show_in_a_stream" in METHODS[name].check_exceptions:
         return
     whole, parts = create(name, stream.prototypes), create(name, stream.prototypes)
-    size = getattr(whole, "batch_size", None) or 1
+    size = whole._adapted_together
     expected = whole.adapt(stream.features)
     places = sorted({0, stream.samples, *(cut // size * size for cut in cuts if cut < stream.samples)})
     answers = [parts.adapt(stream.features[a:b]) for a, b in itertools.pairwise(places)]
@@ -52,7 +52,7 @@ def calls_do_not_show(name: str, stream: Stream, cuts: list[int]) -> None:
 @fuzzed("streams", 30, name=method_names, stream=streams(), cut=st.integers(1, 24))
 def saved_streams_resume_exactly(name: str, stream: Stream, cut: int) -> None:
     method = create(name, stream.prototypes)
-    size = getattr(method, "batch_size", None) or 1
+    size = method._adapted_together
     cut = min(cut, stream.samples) // size * size or min(size, stream.samples)
     method.adapt(stream.features[:cut])
     with tempfile.TemporaryDirectory() as folder:

@@ -150,7 +150,7 @@ def _share(
     cls, order = recorded(name)
     parameters = create(name, stream.prototypes).get_params()
     method, probe = cls(**parameters), stream.features[:3]
-    size = rows_per_call * (getattr(method, "batch_size", None) or 1)
+    size = rows_per_call * method._adapted_together
     rows: dict[tuple[int, int], np.ndarray] = {}
     for i, calls in enumerate(work):
         for j, _ in enumerate(calls):

@@ -252,7 +252,7 @@ class Pipeline:
     def _batches(self, images: Iterable[Any], *, learn: bool) -> Iterator[_Encoded]:
         lazy, runner = isinstance(images, Iterator), self._runner
         together = self.method.protocol == "transductive" or (self._begins_whole and not lazy)
-        own = getattr(self.method, "batch_size", None) or 1
+        own = self.method._adapted_together
         by_method = (lazy and not together) or runner.several or runner.takes_pixels
         size = self.batch_size or (own if by_method else self.encoder.batch_size)
         batches = runner.batches(images, size)

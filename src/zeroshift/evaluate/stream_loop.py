@@ -94,7 +94,7 @@ def stream_steps(
     numbers = int(np.prod(tuple(features.shape[1:])))
     size = n_rows if every is None else int(every)
     size = min(size, max(1, VIEW_NUMBERS // numbers)) if len(features.shape) == 3 else size
-    batch_size = getattr(method, "batch_size", None) or 1
+    batch_size = method._adapted_together
     return _steps(method, adapt, features, second, rows, -(-size // batch_size) * batch_size, one_blas_thread)
 
 

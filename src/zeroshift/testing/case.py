@@ -26,7 +26,6 @@ __all__ = [
     "fingerprint",
     "make_problem",
     "reachable_bytes",
-    "rows_per_step",
 ]
 
 
@@ -135,11 +134,6 @@ def expect_error(call: Callable[[], Any], *mentions: str, what: str) -> None:
         assert not missing, f"{what}: the message does not mention {missing}: {message!r}"
     else:
         raise AssertionError(f"{what}: accepted without an error")
-
-
-def rows_per_step(method: Method) -> int:
-    """Rows of a call that the method learns from together. For few-shot methods, `batch_size` is that of training."""
-    return 1 if method.protocol == "few-shot" else getattr(method, "batch_size", None) or 1
 
 
 def reachable_bytes(value: Any) -> int:

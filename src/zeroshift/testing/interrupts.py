@@ -21,7 +21,7 @@ import numpy as np
 import zeroshift
 from zeroshift.interrupts import _State
 from zeroshift.method import Method, ViewMethod
-from zeroshift.testing.case import Case, NotApplicable, assert_same, rows_per_step
+from zeroshift.testing.case import Case, NotApplicable, assert_same
 
 __all__ = ["CHECKS"]
 
@@ -57,7 +57,7 @@ def interrupted_adapt_views_learns_whole_images(case: Case) -> None:
     _check_traceable()
     problem = case.problem(samples=64, seed=9)
     method = case.create(problem.prototypes)
-    size = rows_per_step(method)
+    size = method._adapted_together
     images = problem.features[: 20 * VIEWS].reshape(-1, VIEWS, problem.features.shape[1])
     start, stop = (9, 20) if case.cls.protocol == "transductive" else (min(3 * size, 10), min(5 * size, 20))
     _adapt(method, images[:start])
@@ -75,7 +75,7 @@ def _started(case: Case) -> tuple[Method, np.ndarray, np.ndarray]:
     _check_traceable()
     problem = case.problem(samples=64, seed=8)
     method = case.create(problem.prototypes)
-    size = rows_per_step(method)
+    size = method._adapted_together
     start, stop = (20, 50) if case.cls.protocol == "transductive" else (6 * size, 9 * size)
     method.adapt(problem.features[:start])
     return method, problem.features[start:stop], problem.features[:4]

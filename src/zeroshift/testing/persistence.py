@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from zeroshift.serialization import read_header
-from zeroshift.testing.case import Case, assert_same, expect_error, fingerprint, reachable_bytes, rows_per_step
+from zeroshift.testing.case import Case, assert_same, expect_error, fingerprint, reachable_bytes
 
 __all__ = ["CHECKS"]
 
@@ -19,7 +19,7 @@ def saved_and_continued_bit_for_bit(case: Case) -> None:
     problem = case.problem(samples=100, seed=6)
     uninterrupted = case.create(problem.prototypes)
     first = case.create(problem.prototypes)
-    size = rows_per_step(first)
+    size = first._adapted_together
     cut = 40 // size * size or size
     uninterrupted.adapt(problem.features[:cut])
     first.adapt(problem.features[:cut])
@@ -74,7 +74,7 @@ def memory_is_bounded(case: Case) -> None:
     for part in np.array_split(problem.features, 3):
         method.adapt(part)
         sizes.append(reachable_bytes(method))
-    slack = 16 * problem.features[0].nbytes * rows_per_step(method)
+    slack = 16 * problem.features[0].nbytes * method._adapted_together
     grown = sizes[2] - sizes[1]
     assert grown <= slack, f"the state grew by {grown} bytes between samples 400 and 600"
 

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 
 from zeroshift.method import ViewMethod
-from zeroshift.testing.case import Case, NotApplicable, assert_same, rows_per_step
+from zeroshift.testing.case import Case, NotApplicable, assert_same
 
 __all__ = ["CHECKS"]
 
@@ -60,7 +60,7 @@ def calls_do_not_show_in_a_stream(case: Case) -> None:
     whole = case.create(problem.prototypes)
     expected = whole.adapt(problem.features)
     pieces = case.create(problem.prototypes)
-    size = rows_per_step(pieces)
+    size = pieces._adapted_together
     cuts = [0, size, 2 * size, 10 * size, len(problem.features)]
     answers = [pieces.adapt(problem.features[a:b]) for a, b in itertools.pairwise(cuts) if a < b]
     assert_same(np.concatenate(answers), expected, "a stream in pieces", tolerance=1e-12)

@@ -69,6 +69,10 @@ class TrainedPrompts(Method):
         lambda self: self.__dict__.get("_trained") or (self._start() if restoring() else self._train()), saved_as=""
     )
 
+    @property
+    def _adapted_together(self) -> int:
+        return 1  # a batch size is that of the training
+
     def _validate(self) -> None:
         super()._validate()
         self._check_support()
