@@ -131,6 +131,37 @@ def test_gradients_are_those_of_one_graph(encoder, towers, images):
     assert found @ direction == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-5)
 
 
+@pytest.mark.parametrize("fails", ["nothing", "forward", "backward"])
+def test_one_graph_gives_the_same_as_chunks(encoder, towers, images, fails, monkeypatch):
+    """Also where memory runs out."""
+    whole = deep_prompts(encoder, NAMES, depth=DEPTH, words=WORDS)
+    wide, draw, grad = towers.parameters.astype(np.float64), np.random.default_rng(5), torch.autograd.grad
+    above = draw.normal(size=(4, towers.dimension)), draw.normal(size=(12, towers.dimension))
+    encode, graphs = whole._encode_images, []
+
+    def limited_encode(given, prompts, layers):
+        if fails == "forward" and torch.is_grad_enabled() and len(given) == 12:
+            raise MemoryError("none left")
+        return encode(given, prompts, layers)
+
+    def limited_grad(outputs, *arguments, **options):
+        graphs.append(len(outputs))
+        if fails == "backward" and len(outputs) == 2:
+            raise RuntimeError("CUDA error: out of memory")
+        return grad(outputs, *arguments, **options)
+
+    monkeypatch.setattr(whole, "_encode_images", limited_encode)
+    monkeypatch.setattr(torch.autograd, "grad", limited_grad)
+    text, features, pull_back = whole.both_and_pull_back(images, wide)
+    found = pull_back(*above)
+    assert graphs.count(2) == (fails != "forward")
+    expected_text, expected_features, expected = towers.both_and_pull_back(images, wide)
+    np.testing.assert_allclose(text, expected_text, atol=1e-12)
+    np.testing.assert_allclose(features, expected_features, atol=1e-12)
+    np.testing.assert_allclose(found, expected(*above), atol=1e-10)
+    assert np.abs(found).max() > 1e-3
+
+
 def plain_training(encoder, start, prototypes, images, order, *, size, rate, average, weights=(25.0, 10.0, 1.0)):
     """The specification's loop with torch's gradients and SGD: the averaged prompts, the losses, the classifier."""
     from torch.nn.functional import cross_entropy, kl_div, l1_loss
@@ -174,6 +205,8 @@ def plain_training(encoder, start, prototypes, images, order, *, size, rate, ave
 def test_training_is_the_specification(encoder, towers, images, settings, average):
     prototypes = ensemble(encoder)
     order = np.stack([np.random.default_rng(i).permutation(12) for i in range(4)])
+    if settings == {"average": None}:
+        towers = deep_prompts(encoder, NAMES, depth=DEPTH, words=WORDS)  # one graph per step, instead of chunks
     method = PromptSRC(
         prototypes, towers=towers, support=(images, LABELS), epochs=4, order=order, batch_size=5, rate=0.02,
         logit_scale=encoder.logit_scale, **settings,

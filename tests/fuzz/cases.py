@@ -21,6 +21,7 @@ FASTER: dict[str, dict[str, Any]] = {
     "dpcore": {"steps_new": 3, "batch_size": 4},
     "b2tpt": {"population": 4, "generations": 2, "batch_size": 4, "text_latent": 4, "vision_latent": 4},
     "tip_adapter": {"search_steps": (5, 3)},
+    "selftpt": {"steps": 3},
 }
 """Parameters with which a method takes milliseconds."""
 

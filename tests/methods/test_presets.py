@@ -6,7 +6,7 @@ import pytest
 
 from zeroshift.adapt import ReleasedOnlineADAPT, ReleasedTransductiveADAPT
 from zeroshift.method import registered_methods
-from zeroshift.methods import CTPT, DOTA, DPE, PTA, RATTA, TCA, TDA, TIMO, PromptAlign, TipAdapter
+from zeroshift.methods import CTPT, DOTA, DPE, PTA, RATTA, TCA, TDA, TIMO, CoOp, PromptAlign, TipAdapter
 
 METHODS = list(registered_methods().values())
 
@@ -99,6 +99,7 @@ TABLES = {
             "sun397": (1e-4, 0.2, 0.01),
         },
     ),
+    CoOp: (("epochs",), {"imagenet": (50,)}),
     TCA: (
         ("reservoir_size", "layer_scale", "weight", "beta"),
         {

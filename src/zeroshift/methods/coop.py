@@ -68,7 +68,7 @@ class CoOp(TrainedPrompts, PromptTuned):
     needs = ("prototypes", "text", "support")
     linear = True
     state_size = "n w + K d for n words of width w, K n w + K d with one context per class; and N d for N samples"
-    complexity = "O(K d) per sample; the fit 2 passes of K prompts per step, 1 of them with gradients"
+    complexity = "O(K d) per sample; the fit a pass of K prompts with gradients per step"
     example_parameters: ClassVar[Mapping[str, Any]] = {"epochs": 4}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"imagenet": {"epochs": 50}}
 

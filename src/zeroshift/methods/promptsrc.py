@@ -9,7 +9,7 @@ import numpy as np
 
 from zeroshift.arrays import Array, Backend, as_array, check_labels, namespace
 from zeroshift.methods._shared.image_method import ImageInput
-from zeroshift.methods._shared.towers import IndependentPrompts, LayerOutput
+from zeroshift.methods._shared.towers import IndependentPrompts
 from zeroshift.methods._shared.trained_prompts import MOMENTUM, TrainedPrompts, checked_start
 from zeroshift.methods._shared.training import label_loss
 from zeroshift.methods._shared.tuning import SGD, logits_to_text
@@ -47,7 +47,7 @@ def near_frozen(features: Array, frozen: Array) -> tuple[float, Array]:
 
 
 def divergence(scores: Array, frozen: Array) -> tuple[float, Array]:
-    """Kullback-Leibler divergence of the softmax of scores (n, K) from that of frozen scores, over n K; its gradient."""
+    """Kullback-Leibler divergence of the softmax of scores (n, K) from that of frozen ones, over n K; its gradient."""
     xp = namespace(scores)
     log_y, log_target = log_softmax(scores), log_softmax(frozen)
     target, share = xp.exp(log_target), 1 / (scores.shape[0] * scores.shape[1])
@@ -88,7 +88,7 @@ class PromptSRC(TrainedPrompts, ImageInput):
     headline = "Learns prompts of both encoders from labels"
     needs = ("prototypes", "images", "towers", "support")
     state_size = "P + K d: the prompts (46 080 numbers in ViT-B/16) and the classifier; and the support images"
-    complexity = "a pass per image; the fit 2 passes of K prompts and of B images per step, 1 of each with gradients"
+    complexity = "a pass per image; the fit a pass of K prompts and of B images with gradients per step"
     # A single batch, so that the order of the samples does not matter; and a start at which no feature is frozen's.
     example_parameters: ClassVar[Mapping[str, Any]] = {
         "epochs": 3,
@@ -199,8 +199,8 @@ class PromptSRC(TrainedPrompts, ImageInput):
     def _gradient(self, prompts: Array, images: Array, labels: Array, frozen: Array) -> tuple[float, Array]:
         """The loss of a batch, and its gradient for the prompts."""
         backend, scale = Backend.of(self.prototypes), self.logit_scale
-        text = self._text(prompts)
-        features = self._images(images, prompts)
+        text, features, pull_back = self.towers.both_and_pull_back(images, prompts)
+        text, features = (backend.asarray(part, prompts.dtype) for part in (text, features))
         scores = logits(features, text, scale)
         classification, below = label_loss(scores, labels)
         agreement, agreement_below = divergence(scores, logits(frozen, self.prototypes64, scale))
@@ -209,14 +209,9 @@ class PromptSRC(TrainedPrompts, ImageInput):
         below = below + self.logit_weight * agreement_below
         to_text = logits_to_text(below, features, scale) + self.text_weight * text_below
         to_features = scale * (below @ text) + self.image_weight * image_below
-        no_tokens = backend.zeros((features.shape[0], 0, *self.towers.token_shape))
-        gradients = (
-            self.towers.pull_back_text(prompts, to_text),
-            self.towers.pull_back_images(images, prompts, LayerOutput(to_features, no_tokens)),
-        )
         loss = float(classification) + self.text_weight * text_distance + self.image_weight * image_distance
-        total = sum(backend.asarray(gradient, prompts.dtype) for gradient in gradients)
-        return loss + self.logit_weight * agreement, total
+        gradient = backend.asarray(pull_back(to_text, to_features), prompts.dtype)
+        return loss + self.logit_weight * agreement, gradient
 
     def _text(self, prompts: Array) -> Array:
         backend = Backend.of(self.prototypes)

@@ -193,16 +193,16 @@ def _matching(
     temperature: float,
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """Gradients, for context and head, of one minus the cosine of `average` and the gradient `separation`."""
-    lengths = np.linalg.norm(average), np.linalg.norm(separation)
+    lengths = float(np.linalg.norm(average)), float(np.linalg.norm(separation))
     if not min(lengths):
         return np.zeros_like(context), [np.zeros_like(part) for part in net]
     aim, unit = average / lengths[0], separation / lengths[1]
     # dL/dg for g = separation. The Hessian times this direction is the derivative of g along it.
     direction = -(aim - (aim * unit).sum() * unit) / lengths[1]
-    size = np.linalg.norm(direction)
+    size = float(np.linalg.norm(direction))
     if not size:
         return np.zeros_like(context), [np.zeros_like(part) for part in net]
-    step = DIFFERENCE * max(np.linalg.norm(context), 1.0)
+    step = DIFFERENCE * max(float(np.linalg.norm(context)), 1.0)
     ends = []
     for sign in (1, -1):
         moved = context + sign * step / size * direction
@@ -273,9 +273,13 @@ class SelfTPT(PromptTuned):
 
     _adapted: AdaptedPrompt = state(lambda self: self.__dict__.get("_adapted") or self._tuned(), saved_as="")
 
-    @staticmethod
-    def classifier(text: Array, n_classes: int) -> Array:
-        return unit_rows(_mean_prompt(text, n_classes))
+    def _classifier(self, text: Array) -> Array:
+        return unit_rows(_mean_prompt(text, self.n_classes))
+
+    @classmethod
+    def prototypes_of(cls, text: PromptedText) -> Array:
+        """The prototypes (K, d) that this method starts from: the mean of the prompts of a class, at unit length."""
+        return unit_rows(_mean_prompt(text.features(text.context), text.n_classes))
 
     def _validate(self) -> None:
         super()._validate()
@@ -302,7 +306,7 @@ class SelfTPT(PromptTuned):
             text, pull_back = self._text_and_pull_back(context)
             gradient, _ = _contrast_of_text(text, head, self.n_classes, self.temperature)
             context = optimizer.step(context, pull_back(gradient))
-        return AdaptedPrompt(context, self.classifier(self._text_features(context), self.n_classes))
+        return AdaptedPrompt(context, self._classifier(self._text_features(context)))
 
     def _predict_scores(self, features: Array) -> Array:
         return logits(features, self._adapted.text, self.logit_scale)

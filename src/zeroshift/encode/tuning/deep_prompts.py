@@ -15,7 +15,13 @@ from zeroshift.arrays import Array, Backend, is_array, to_numpy
 from zeroshift.encode.encoder import Encoder, warn_truncated
 from zeroshift.encode.prompts.templates import SLOT, check_template, fill_template
 from zeroshift.encode.prompts.user_text import clean_name
-from zeroshift.encode.tuning.autograd_utils import for_each_chunk, freeze_parameters, gradient_mode, powers_of_two
+from zeroshift.encode.tuning.autograd_utils import (
+    expect_out_of_memory,
+    for_each_chunk,
+    freeze_parameters,
+    gradient_mode,
+    powers_of_two,
+)
 from zeroshift.encode.tuning.text import CHUNK, check_class_names
 from zeroshift.encode.tuning.text_models import text_model_parts
 from zeroshift.encode.tuning.vision import CHUNK as IMAGE_CHUNK
@@ -294,6 +300,47 @@ class DeepClip(DeepPrompts):
 
         total, self.image_chunk_size = self._gradient(parameters, int(images.shape[0]), self.image_chunk_size, outputs)
         return total
+
+    def both_and_pull_back(
+        self, images: Array, parameters: Array
+    ) -> tuple[Array, Array, Callable[[Array, Array], Array]]:
+        import torch
+
+        if self.n_classes > self.chunk_size or int(images.shape[0]) > self.image_chunk_size:
+            return super().both_and_pull_back(images, parameters)
+        graph: list[torch.Tensor] = []
+        with (
+            gradient_mode(self._backend.device, gradients=True),
+            freeze_parameters([self._model]),
+            expect_out_of_memory(),
+        ):
+            flat = self._to_device(parameters).clone().requires_grad_()
+            text_prompts, image_prompts = self._prompts(flat)
+            graph += [
+                self._encode_text(text_prompts, slice(None)),
+                self._encode_images(images, image_prompts, 0).features,
+                flat,
+            ]
+        if not graph:
+            return super().both_and_pull_back(images, parameters)
+
+        def pull_back(to_text: Array, to_features: Array) -> Array:
+            gradients = [self._backend.asarray(part, self._compute_dtype) for part in (to_text, to_features)]
+            with expect_out_of_memory():
+                # One power of two scales them to the range of half precision; in float32 no bit changes.
+                scale = powers_of_two(torch.cat([part.reshape(1, -1) for part in gradients], dim=1))[0, 0]
+                scaled = [gradient * scale for gradient in gradients]
+                (total,) = torch.autograd.grad(graph[:2], graph[2], scaled, retain_graph=True)
+                return self._check_finite(total / scale, parameters, "the gradient of the prompts is not finite")
+            graph.clear()
+            no_tokens = LayerOutput(to_features, gradients[1].new_zeros((len(gradients[1]), 0, *self.token_shape)))
+            return self.pull_back_text(parameters, to_text) + self.pull_back_images(images, parameters, no_tokens)
+
+        text, features = (
+            self._check_finite(part.detach(), parameters, f"the {name} model returned a zero or non-finite feature")
+            for part, name in zip(graph[:2], ("text", "image"), strict=True)
+        )
+        return text, features, pull_back
 
     def _gradient(
         self, parameters: Array, count: int, size: int, outputs: Callable[..., list[tuple[torch.Tensor, torch.Tensor]]]

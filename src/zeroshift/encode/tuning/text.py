@@ -5,17 +5,17 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, is_array, to_numpy
-from zeroshift.encode.encoder import Encoder, is_out_of_memory, warn_truncated
+from zeroshift.encode.encoder import Encoder, warn_truncated
 from zeroshift.encode.prompts.templates import SLOT, fill_template
 from zeroshift.encode.prompts.user_text import clean_name
 from zeroshift.encode.tuning.autograd_utils import (
+    expect_out_of_memory,
     for_each_chunk,
     freeze_parameters,
     gradient_mode,
@@ -302,8 +302,8 @@ class ContextText(PromptedText):
                 f"tokens must have n_prompts = {self.n_prompts} rows for every class; got {len(ids)} rows. "
                 "Fix: the first prompt of every class, then the second ones."
             )
-        starts = [start] * len(ids) if isinstance(start, int) else list(start)
-        self._positions = _context_positions(ids, starts, self.words)
+        rows = _position_rows(start, len(ids), self.words)
+        self._positions = _context_positions(ids, rows, self.words)
         with torch.inference_mode():
             context = embedding(ids[:1].gather(1, self._positions[:1]))[0]
         # At least float32, also for a half-precision model: tuning steps are smaller than its rounding.
@@ -313,7 +313,7 @@ class ContextText(PromptedText):
         self._identity = {
             **(identity or {}),
             "prompts": hashlib.sha256(to_numpy(ids).astype(np.int64).tobytes()).hexdigest()[:16],
-            "start": sorted(set(map(int, starts))) if np.ndim(starts[0]) == 0 else np.asarray(starts).tolist(),
+            "start": rows if any(row[-1] - row[0] >= self.words for row in rows) else sorted({row[0] for row in rows}),
             "words": self.words,
             **({"n_prompts": self.n_prompts} if self.n_prompts > 1 else {}),
         }
@@ -349,7 +349,7 @@ class ContextText(PromptedText):
         with (
             gradient_mode(self._backend.device, gradients=True),
             freeze_parameters(self._modules),
-            _expect_out_of_memory(),
+            expect_out_of_memory(),
         ):
             copies = self._of_prompts(tensor, whole).expand(n_prompts, -1, -1).clone().requires_grad_()
             graph += [self._unit(copies, whole), copies]
@@ -359,8 +359,8 @@ class ContextText(PromptedText):
         def pull_back(upstream: Array) -> Array:
             gradient = self._upstream(upstream)
             scales, total = powers_of_two(gradient), torch.zeros_like(tensor)
-            with _expect_out_of_memory():
-                (part,) = torch.autograd.grad(*graph, gradient * scales, retain_graph=True)
+            with expect_out_of_memory():
+                (part,) = torch.autograd.grad(graph[0], graph[1], gradient * scales, retain_graph=True)
                 self._add_to(total, part / scales[:, :, None], whole)
                 return self._checked_gradient(total, context)
             graph.clear()
@@ -461,16 +461,6 @@ class ContextText(PromptedText):
         return f"<text of {self.n_classes} classes{prompts}, {self.words} words to tune>"
 
 
-@contextmanager
-def _expect_out_of_memory() -> Iterator[None]:
-    """Leave the block without an error where memory runs out."""
-    try:
-        yield
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-
-
 def _validate_tokens(tokens: Mapping[str, torch.Tensor]) -> torch.Tensor:
     if "input_ids" not in tokens or tokens["input_ids"].ndim != 2 or 0 in tokens["input_ids"].shape:
         raise ValueError(
@@ -487,16 +477,21 @@ def _validate_tokens(tokens: Mapping[str, torch.Tensor]) -> torch.Tensor:
     return ids
 
 
-def _context_positions(ids: torch.Tensor, starts: Sequence[int] | Sequence[Sequence[int]], words: int) -> torch.Tensor:
+def _position_rows(start: Any, n_prompts: int, words: int) -> list[list[int]]:
+    """For each prompt the positions of its words, from their start for all, for each, or the positions themselves."""
+    starts = [start] * n_prompts if np.ndim(start) == 0 else list(start)
+    return [list(range(one, one + words)) if np.ndim(one) == 0 else [int(place) for place in one] for one in starts]
+
+
+def _context_positions(ids: torch.Tensor, rows: list[list[int]], words: int) -> torch.Tensor:
     """(K, words): the positions of the tokens that are replaced."""
     import torch
 
     longest = ids.shape[1]
-    rows = [list(range(start, start + words)) if np.ndim(start) == 0 else list(start) for start in starts]
     if len(rows) != len(ids) or any(len(row) != words or not 0 <= min(row) <= max(row) < longest for row in rows):
         raise ValueError(
             f"start must be from 0 to {longest - words}, one for all or for each of {len(ids)} prompts: {words} words "
-            f"within {longest} tokens; got {starts[:8]!r}. Fix: use find_context."
+            f"within {longest} tokens; got {[row[0] for row in rows[:8] if row]!r}. Fix: use find_context."
         )
     positions = torch.tensor(rows, device=ids.device)
     context_ids = ids.gather(1, positions)

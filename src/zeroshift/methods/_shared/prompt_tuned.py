@@ -61,7 +61,7 @@ class PromptTuned(Method):
             # (n, width) and (K, d) in float64. Both are shared between copies and never written to.
             self._initial_context: Array = backend.asarray(self.text.context, backend.xp.float64)
             self._initial_text: Array = self._text_features(self._initial_context)
-            classifier = self.classifier(self._initial_text, self.n_classes)
+            classifier = self._classifier(self._initial_text)
             gap = to_numpy(classifier - backend.asarray(self.prototypes, backend.xp.float64))
         if float(np.abs(gap).max()) > MAX_PROTOTYPE_GAP:
             own = (
@@ -74,15 +74,14 @@ class PromptTuned(Method):
                 f"Fix: prototypes={own}, or zeroshift.encode.make_method."
             )
 
-    @staticmethod
-    def classifier(text: Array, n_classes: int) -> Array:
-        """The classifier (K, d) that text features (V K, d) of V prompts per class make: with one prompt themselves."""
+    def _classifier(self, text: Array) -> Array:
+        """The classifier (K, d) that the text features of all prompts make: with one prompt per class themselves."""
         return text
 
     @classmethod
     def prototypes_of(cls, text: PromptedText) -> Array:
         """The prototypes (K, d) that this method starts from, with the initial words of `text`."""
-        return cls.classifier(text.features(text.context), text.n_classes)
+        return text.features(text.context)
 
     def _text_features(self, context: Array) -> Array:
         """Text features (K, d) in float64."""

@@ -190,6 +190,23 @@ class DeepPrompts(Tower):
         L is the number of layers of the upstream tokens.
         """
 
+    def both_and_pull_back(
+        self, images: Array, parameters: Array
+    ) -> tuple[Array, Array, Callable[[Array, Array], Array]]:
+        """Text features (K, d), image features (B, d), and the function from upstream gradients of both to that of the
+        parameters (P,).
+
+        Where all prompts and images fit into one chunk, a model may keep what the gradient needs, instead of encoding
+        them again.
+        """
+        text, (features, tokens) = self.text(parameters), self.encode_images(images, parameters)
+
+        def pull_back(to_text: Array, to_features: Array) -> Array:
+            upstream = LayerOutput(to_features, tokens)  # of no layers
+            return self.pull_back_text(parameters, to_text) + self.pull_back_images(images, parameters, upstream)
+
+        return text, features, pull_back
+
 
 class CoupledPrompts(DeepPrompts):
     """Both sides share their prompts, as MaPLe trains them: those of the image side are projections of those of the
