@@ -15,7 +15,6 @@ from encode.numpy_encoder import NumpyEncoder, noise  # noqa: E402
 from zeroshift.encode import Prompts, deep_prompts, encode_classes, make_method  # noqa: E402
 from zeroshift.methods import PromptSRC, load  # noqa: E402
 from zeroshift.methods._shared.towers import LayerOutput  # noqa: E402
-from zeroshift.methods.promptsrc import epoch_weights  # noqa: E402
 
 NAMES = ["cat", "dog", "frog", "horse"]
 DEPTH, WORDS, IMAGE_WIDTH = 3, 2, 48
@@ -246,13 +245,6 @@ def test_make_method_makes_towers_and_prototypes(encoder, images):
     method = make_method("promptsrc", encoder, NAMES, towers=towers, support=(images, LABELS), epochs=0)
     np.testing.assert_array_equal(method.prototypes, ensemble(encoder))
     np.testing.assert_array_equal(method.prompts, towers.parameters)
-
-
-def test_weights_of_epochs():
-    assert epoch_weights(20, 15.0, 1.0).sum() == pytest.approx(1)
-    assert epoch_weights(20, 15.0, 1.0).argmax() == 14
-    np.testing.assert_allclose(epoch_weights(3, 1000.0, 1e-3), [0, 0, 1])
-    assert epoch_weights(0, 15.0, 1.0).shape == (0,)
 
 
 @pytest.mark.parametrize(

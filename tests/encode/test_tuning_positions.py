@@ -139,20 +139,20 @@ def test_a_name_that_does_not_follow_the_words_cannot_be_moved(tiny_encoder):
 
 
 def test_tokens_must_be_complete_for_all_classes():
-    ids = torch.tensor([[1, 5, 6, 2]] * 3)
-    embedding = torch.nn.Embedding(8, 4)
-    options = {"start": 1, "words": 1}
+    tokens, embedding = {"input_ids": torch.tensor([[1, 5, 6, 2]] * 3)}, torch.nn.Embedding(8, 4)
+
+    def encode(given):
+        return embedding(given["input_ids"]).sum(1)
+
     with pytest.raises(ValueError, match="n_prompts = 2 rows for every class; got 3 rows"):
-        ContextText(lambda tokens: embedding(tokens["input_ids"]).sum(1), embedding, {"input_ids": ids}, n_prompts=2, **options)
-    with pytest.raises(ValueError, match=r"start must be from 0 to 3"):
-        ContextText(
-            lambda tokens: embedding(tokens["input_ids"]).sum(1), embedding, {"input_ids": ids}, start=[[4]] * 3, words=1
-        )
+        ContextText(encode, embedding, tokens, n_prompts=2, start=1, words=1)
+    with pytest.raises(ValueError, match=r"start must be from 0 to 3.*got \[4, 4, 4\]"):
+        ContextText(encode, embedding, tokens, start=[[4]] * 3, words=1)
 
 
 def test_contexts_and_gradients_of_other_shapes_raise(tiny_encoder):
     text = prompted_text(tiny_encoder("clip"), NAMES, position=PLACES)
-    with pytest.raises(ValueError, match=r"context must have the shape \(4, 32\) or \(4, 4, 32\)|context must have the shape"):
+    with pytest.raises(ValueError, match=r"context must have the shape \(.*\) or \(4, "):
         text.features(np.zeros((3, *text.context.shape)))
     with pytest.raises(ValueError, match=r"upstream must have the shape \(12, "):
         text.pull_back(text.context, upstream(text))
@@ -171,5 +171,3 @@ def test_a_text_of_ones_own_gets_both_functions():
     features, pull_back = Linear().features_and_pull_back(np.full((1, 2), 3.0))
     close(features, 3 * np.eye(2), 0)
     close(pull_back(np.ones((2, 2))), np.ones((1, 2)), 0)
-
-

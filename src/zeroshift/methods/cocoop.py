@@ -51,7 +51,7 @@ class CoCoOp(TrainedPrompts, PromptTuned):
     predicts with what was learned on other classes, given as `initial_context` and `meta_net`. No parameter is chosen
     on labels: one setting for all data. The network is not zero at first, so that training does not
     start from zero-shot. The authors train half of it in float16; here everything outside the text model is float64.
-    They crop and flip the images anew in every epoch; here the features are given.
+    They crop and flip the images at random in every epoch; here the features are given.
 
     Every image needs a pass of K prompts, in training and in prediction: a thousand times the cost of CoOp for a
     thousand images. With batches of one, the order of the samples matters.

@@ -54,7 +54,7 @@ class CoOp(TrainedPrompts, PromptTuned):
     is always 50 on ImageNet (a preset).
 
     Differences: the authors compute in float16 by default, in which small steps vanish; here everything outside the
-    text model is float64. They crop and flip the images anew in every epoch; here the features are given, so that the
+    text model is float64. They crop and flip images randomly in each epoch; here the features are given, so that the
     image encoder is not needed. To use crops, pass the features of several crops as samples. With given words, their
     code ignores the option of one context per class; here each class starts with a copy. For random embeddings and for
     other places of the name, make `text` with `words="X X X X"` and with `position`; see

@@ -77,8 +77,8 @@ class PromptSRC(TrainedPrompts, ImageInput):
     the average for each data set, (30, 30) or (45, 5), with no procedure.
 
     The prototypes are the text features that prompts stay near: those of many templates, made without prompts. The
-    authors average 60 templates before they scale to unit length. They crop and flip images anew in every epoch; here
-    the images are given, and encoded once without prompts. They compute in half precision and average all weights;
+    authors average 60 templates before they scale to unit length. They crop and flip images randomly; here the images
+    are given, and encoded once without prompts. They compute in half precision and average all weights;
     here everything outside the encoder is float64, and only the prompts are averaged.
 
     Gradients are computed for a few images and a few classes at a time, so memory does not grow with K.

@@ -1,4 +1,4 @@
-"""Self-TPT: a prompt adapted to new class names, without images, by telling apart the prompts of different classes."""
+"""Self-TPT: a prompt adapted to new class names, without images, by a contrast between the prompts of classes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["PromptSource", "SelfTPT", "contrast", "selftpt_source"]
 
 TEMPERATURE = 0.07
 EMBEDDING = 128
-"""Dimension in which prompts are told apart."""
+"""Dimension in which prompts are compared."""
 
 KEPT = 0.99
 """Share of the average gradient of the classification that each step keeps."""
@@ -46,7 +46,7 @@ class PromptSource(NamedTuple):
 
 
 def contrast(embeddings: Array, n_classes: int, temperature: float = TEMPERATURE) -> tuple[float, Array]:
-    """Loss of telling apart the V prompts of K classes by unit embeddings (V K, c), and its gradient (V K, c).
+    """Contrast of the V prompts of K classes, by their unit embeddings (V K, c), and its gradient (V K, c).
 
     For each prompt, the mean over the other prompts of its class of the cross-entropy of finding that prompt among all
     others. With equal prompts of a class and orthogonal classes it is smallest:
@@ -244,7 +244,7 @@ class SelfTPT(PromptTuned):
     of the mean prompt. Do not compare with published numbers.
 
     The source needs labels, those of other classes, and the same encoder; the target needs none. Class names that mean
-    nearly the same are pushed apart even if their images look the same. With one class nothing can be told apart.
+    nearly the same are pushed apart even if their images look the same. With one class there is nothing to compare.
     """
 
     name = "selftpt"
