@@ -1,7 +1,7 @@
 """Time of coop, cocoop, selftpt and promptsrc, next to the same steps as a plain loop in torch, on a random CLIP.
 
-    python benchmarks/trained_prompts.py               two layers: prints one JSON record
-    python benchmarks/trained_prompts.py --large       a CLIP of ViT-B/16's size, K = 100; on a GPU if there is one
+    python benchmarks/trained_prompts.py             two layers: writes trained_prompts.json and results/tuning.md
+    python benchmarks/trained_prompts.py --large     a CLIP of ViT-B/16's size, K = 100, on a GPU if there is one; prints
 
 Both sides get the same weights, prompts, samples and order. A plain loop keeps everything on the device, in float32,
 with one graph per step. Times are medians of repetitions in turn; `difference` is the largest one between the two
@@ -14,6 +14,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,13 +22,18 @@ import numpy as np
 import torch
 import transformers
 from torch.nn.functional import cross_entropy, kl_div, l1_loss, normalize
+from sections import replace_section
 from tuning import DIMENSION, LENGTH, SIZES, SMALL, START, VOCABULARY, WORDS, prompts
 
+from zeroshift.arrays import Backend
+from zeroshift.benchmarks.machine import describe_environment
 from zeroshift.encode.tuning import ContextText
 from zeroshift.encode.tuning.deep_prompts import _IndependentClip
+from zeroshift.files import atomic_path
 from zeroshift.methods import CoCoOp, CoOp, PromptSRC, SelfTPT
 from zeroshift.methods._shared.two_layer_net import TwoLayerNet
 
+RECORD = Path(__file__).with_suffix(".json")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SCALE, SAMPLES, REPETITIONS = 30.0, 32, 5
 DEPTH, SPREAD = 2, 0.02
@@ -237,7 +243,21 @@ def main() -> None:
     parser.add_argument("--large", action="store_true")
     large = parser.parse_args().large
     n_classes = 100 if large else 10
-    print(json.dumps({"device": str(DEVICE), "classes": n_classes, **measure(Problem(large, n_classes))}, indent=2))
+    environment = describe_environment(Backend.of(torch.zeros(1, device=DEVICE)))
+    record = {**environment, "classes": n_classes, "methods": measure(Problem(large, n_classes))}
+    print(json.dumps(record, indent=1))
+    if not large:
+        with atomic_path(RECORD) as temporary:
+            temporary.write_text(json.dumps(record, indent=1) + "\n")
+        replace_section("trained-prompts", training_table(record))
+
+
+def training_table(record: dict[str, Any]) -> str:
+    lines = ["| | library | plain loop | ratio | largest difference |", "|---|---|---|---|---|"]
+    for name, row in record["methods"].items():
+        times = f"{1e3 * row['library']:.0f} ms | {1e3 * row['plain']:.0f} ms"
+        lines.append(f"| {name} | {times} | {row['ratio']:.2f} | {row['difference']:.0e} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

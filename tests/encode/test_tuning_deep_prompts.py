@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from encode.deep_clip import LAYERS, load_deep_clip  # noqa: E402
-from encode.numpy_encoder import NumpyEncoder, noise  # noqa: E402
+from encode.numpy_encoder import NumpyEncoder, adapt_images, noise  # noqa: E402
 from zeroshift.encode import Prompts, deep_prompts, encode_classes, make_method  # noqa: E402
 from zeroshift.methods import PromptSRC, load  # noqa: E402
 from zeroshift.methods._shared.towers import LayerOutput  # noqa: E402
@@ -245,6 +245,14 @@ def test_make_method_makes_towers_and_prototypes(encoder, images):
     method = make_method("promptsrc", encoder, NAMES, towers=towers, support=(images, LABELS), epochs=0)
     np.testing.assert_array_equal(method.prototypes, ensemble(encoder))
     np.testing.assert_array_equal(method.prompts, towers.parameters)
+
+
+def test_pictures_are_predicted_as_their_pixels(encoder, towers, images):
+    method = make_method("promptsrc", encoder, NAMES, towers=towers, support=(images, LABELS), epochs=1, average=None)
+    pictures = [noise(20 + i, 40, 50) for i in range(3)]
+    np.testing.assert_allclose(
+        np.stack(list(adapt_images(method, encoder, pictures))), method.predict(images[:3]), atol=1e-6
+    )
 
 
 @pytest.mark.parametrize(
