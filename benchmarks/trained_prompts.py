@@ -1,7 +1,7 @@
 """Time of coop, cocoop, selftpt and promptsrc, next to the same steps as a plain loop in torch, on a random CLIP.
 
-    python benchmarks/trained_prompts.py             two layers: writes trained_prompts.json and results/tuning.md
-    python benchmarks/trained_prompts.py --large     a CLIP of ViT-B/16's size, K = 100, on a GPU if there is one; prints
+    python benchmarks/trained_prompts.py             two layers: writes trained_prompts.json, results/tuning.md
+    python benchmarks/trained_prompts.py --large     the size of ViT-B/16, K = 100, on a GPU if there is one; prints
 
 Both sides get the same weights, prompts, samples and order. A plain loop keeps everything on the device, in float32,
 with one graph per step. Times are medians of repetitions in turn; `difference` is the largest one between the two
@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from torch.nn.functional import cross_entropy, kl_div, l1_loss, normalize
 from sections import replace_section
+from torch.nn.functional import cross_entropy, kl_div, l1_loss, normalize
 from tuning import DIMENSION, LENGTH, SIZES, SMALL, START, VOCABULARY, WORDS, prompts
 
 from zeroshift.arrays import Backend

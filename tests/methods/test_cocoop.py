@@ -23,7 +23,7 @@ def golden_method(precision="float32", **changes):
     settings = {
         "epochs": 3,
         "order": arrays["cocoop_order"],
-        "initial_context": arrays["cocoop_init_ctx"],
+        "initial": arrays["cocoop_init_ctx"],
         "meta_net": tuple(arrays[f"cocoop_init_meta_net_{part}"] for part in NET),
         **changes,
     }
@@ -128,7 +128,7 @@ def test_what_was_learned_predicts_other_classes(problem):
     text = ExampleText(others.prototypes)
     transferred = CoCoOp(
         others.prototypes, text=text, support=(others.features[:1], others.labels[:1]), epochs=0, logit_scale=20.0,
-        initial_context=method.context, meta_net=method.learned_meta_net,
+        initial=method.context, meta_net=method.learned_meta_net,
     )  # fmt: skip
     shifts = method.learned_meta_net.outputs(others.features)
     expected = [20.0 * text.features(method.context + s) @ x for s, x in zip(shifts, others.features, strict=True)]
@@ -172,7 +172,7 @@ def test_the_seed_draws_network_and_order(problem):
             ValueError,
             r"meta_net\[0\] must hold finite numbers",
         ),
-        ({"initial_context": np.zeros((5, 2, 3))}, ValueError, r"initial_context must have the shape \(2, 3\)"),
+        ({"initial": np.zeros((5, 2, 3))}, ValueError, r"initial must have the shape \(2, 3\)"),
         ({"order": np.zeros((2, 20), int)}, ValueError, r"order must have one row per epoch"),
     ],
 )

@@ -36,7 +36,7 @@ def golden_method(run, precision="float32", **changes):
         "batch_size": 16,
         "epochs": 10,
         "order": arrays[f"{run}_order"],
-        "initial_context": arrays[f"{run}_init_ctx"],
+        "initial": arrays[f"{run}_init_ctx"],
         **RUNS[run],
         **changes,
     }
@@ -59,7 +59,7 @@ def test_agrees_with_the_golden(run, precision):
 
 
 def test_the_words_of_the_golden_are_those_of_the_text():
-    method, _ = golden_method("coop_words", initial_context=None)
+    method, _ = golden_method("coop_words", initial=None)
     np.testing.assert_allclose(
         method._start().context, golden("tiny_clip_fewshot_prompt")["coop_words_init_ctx"], atol=1e-7
     )
@@ -68,7 +68,7 @@ def test_the_words_of_the_golden_are_those_of_the_text():
 
 def test_a_rate_of_zero_keeps_all_but_the_first_epoch():
     """Without the warm-up, nothing would change; it moves the context by at most 1e-5 per unit of gradient."""
-    method, test = golden_method("coop_words", rate=0.0, initial_context=None, order=None)
+    method, test = golden_method("coop_words", rate=0.0, initial=None, order=None)
     assert np.abs(method.context - method._initial_context).max() < 1e-3
     np.testing.assert_allclose(method.predict_scores(test), method.logit_scale * test @ method.prototypes.T, atol=2e-2)
 
@@ -179,9 +179,9 @@ def test_a_saved_method_is_loaded_without_training(problem, tmp_path):
         ({"order": np.zeros((6, 30), int)}, ValueError, "order row 0 must contain each index from 0 to 29 once"),
         ({"order": [[1]]}, TypeError, "order must be"),
         ({"order": np.tile(np.arange(30), (5, 1))}, ValueError, "order must have one row per epoch"),
-        ({"initial_context": np.zeros((3, 3))}, ValueError, r"initial_context must have the shape \(2, 3\); got \(3"),
-        ({"initial_context": np.full((2, 3), np.nan)}, ValueError, "initial_context must hold finite numbers"),
-        ({"initial_context": np.zeros((2, 3)), "per_class": True}, ValueError, r"shape \(5, 2, 3\); got \(2, 3\)"),
+        ({"initial": np.zeros((3, 3))}, ValueError, r"initial must have the shape \(2, 3\); got \(3"),
+        ({"initial": np.full((2, 3), np.nan)}, ValueError, "initial must hold finite numbers"),
+        ({"initial": np.zeros((2, 3)), "per_class": True}, ValueError, r"shape \(5, 2, 3\); got \(2, 3\)"),
         ({"initialisation": "zeros"}, ValueError, "initialisation must be one of 'words', 'random'; got 'zeros'"),
     ],
 )  # fmt: skip

@@ -23,7 +23,7 @@ def make_method(problem, **settings):
     given = {
         "towers": ExampleTowers(prototypes),
         "support": (problem.features[:20], problem.labels[:20]),
-        "initial_prompts": example_prompt_parameters(prototypes),
+        "initial": example_prompt_parameters(prototypes),
         "epochs": 4,
         "batch_size": 5,
         "logit_scale": SCALE,
@@ -100,7 +100,7 @@ def test_large_weights_hold_the_text_features_near_the_prototypes(problem):
 
 
 def test_without_epochs_the_initial_prompts_predict(problem):
-    method = make_method(problem, epochs=0, initial_prompts=None)
+    method = make_method(problem, epochs=0, initial=None)
     np.testing.assert_array_equal(method.prompts, method.towers.parameters)
     expected = SCALE * method.towers.encode_images(problem.features, method.prompts).features @ problem.prototypes.T
     np.testing.assert_allclose(method.predict_scores(problem.features), expected, atol=1e-10)
@@ -136,7 +136,7 @@ def test_torch_gives_the_same(problem):
     support = torch.tensor(problem.features[:20]), problem.labels[:20]
     other = PromptSRC(
         prototypes, towers=ExampleTowers(prototypes), support=support,
-        initial_prompts=example_prompt_parameters(prototypes), epochs=4, batch_size=5, logit_scale=SCALE,
+        initial=example_prompt_parameters(prototypes), epochs=4, batch_size=5, logit_scale=SCALE,
     )  # fmt: skip
     np.testing.assert_allclose(other.prompts, method.prompts, atol=1e-10)
     found = other.predict(torch.tensor(problem.features))

@@ -48,7 +48,7 @@ class CoCoOp(TrainedPrompts, PromptTuned):
     -----
     Zhou et al., *Conditional Prompt Learning for Vision-Language Models*, CVPR 2022; written from the authors' code and
     compared with its outputs. Labels are used, of the classes themselves or of others: `epochs=0` trains nothing, and
-    predicts with what was learned on other classes, given as `initial_context` and `meta_net`. No parameter is chosen
+    predicts with what was learned on other classes, given as `initial` and `meta_net`. No parameter is chosen
     on labels: one setting for all data. The network is not zero at first, so that training does not
     start from zero-shot. The authors train half of it in float16; here everything outside the text model is float64.
     They crop and flip the images at random in every epoch; here the features are given.
@@ -72,7 +72,7 @@ class CoCoOp(TrainedPrompts, PromptTuned):
         "Support samples per step. An incomplete last batch is left out, unless it is the only one.",
         default=1,
     )
-    initial_context: Array | None = array_parameter(
+    initial: Array | None = array_parameter(
         "Embeddings (n, width) where training starts; those of the words of `text` by default.", default=None
     )
     meta_net: tuple[Array, Array, Array, Array] | None = array_parameter(
@@ -83,9 +83,9 @@ class CoCoOp(TrainedPrompts, PromptTuned):
 
     def _validate(self) -> None:
         super()._validate()
-        if self.initial_context is not None:
+        if self.initial is not None:
             shape = tuple(self.text.context.shape)
-            self.initial_context = checked_start("initial_context", self.initial_context, shape, "text.context")
+            self.initial = checked_start("initial", self.initial, shape, "text.context")
         if self.meta_net is not None:
             fix = "method.learned_meta_net of a trained method"
             width = int(self.text.context.shape[1])
@@ -103,7 +103,7 @@ class CoCoOp(TrainedPrompts, PromptTuned):
 
     def _start(self) -> ConditionalContext:
         backend = Backend.of(self.prototypes)
-        context = self._initial_context if self.initial_context is None else self.initial_context
+        context = self._initial_context if self.initial is None else self.initial
         net = self._random_net() if self.meta_net is None else self.meta_net
         parts = [backend.copy(backend.asarray(array, backend.xp.float64)) for array in (context, *net)]
         return ConditionalContext(parts[0], TwoLayerNet(*parts[1:]), self._no_losses())

@@ -72,7 +72,7 @@ class CoOp(TrainedPrompts, PromptTuned):
     example_parameters: ClassVar[Mapping[str, Any]] = {"epochs": 4}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"imagenet": {"epochs": 50}}
 
-    initial_context: Array | None = array_parameter(
+    initial: Array | None = array_parameter(
         "Embeddings (n, width) where training starts, or (K, n, width), one context per class. None starts as "
         "`initialisation` says.",
         default=None,
@@ -86,9 +86,9 @@ class CoOp(TrainedPrompts, PromptTuned):
 
     def _validate(self) -> None:
         super()._validate()
-        if self.initial_context is not None:
+        if self.initial is not None:
             fix = "text.context, with per_class=True once for each class"
-            self.initial_context = checked_start("initial_context", self.initial_context, self._shape, fix)
+            self.initial = checked_start("initial", self.initial, self._shape, fix)
 
     @property
     def context(self) -> Array:
@@ -102,8 +102,8 @@ class CoOp(TrainedPrompts, PromptTuned):
 
     def _start(self) -> LearnedContext:
         backend = Backend.of(self.prototypes)
-        if self.initial_context is not None:
-            context = backend.asarray(self.initial_context, backend.xp.float64)
+        if self.initial is not None:
+            context = backend.asarray(self.initial, backend.xp.float64)
         elif self.initialisation == "random":
             # The orders of the epochs are drawn from (seed, 1), (seed, 2), ...
             drawn = np.random.default_rng([self.seed, 0]).normal(scale=RANDOM_SPREAD, size=self._shape)

@@ -93,7 +93,7 @@ class PromptSRC(TrainedPrompts, ImageInput):
     example_parameters: ClassVar[Mapping[str, Any]] = {
         "epochs": 3,
         "batch_size": 64,
-        "initial_prompts": "prompt_parameters",
+        "initial": "prompt_parameters",
     }
     check_exceptions: ClassVar[Mapping[str, str]] = {
         "axes_do_not_matter": "the distance to frozen features is a sum of absolute values of coordinates"
@@ -134,7 +134,7 @@ class PromptSRC(TrainedPrompts, ImageInput):
         "takes those after the last.",
         default=(15.0, 1.0),
     )
-    initial_prompts: Array | None = array_parameter(
+    initial: Array | None = array_parameter(
         "Where training starts, (P,); by default `towers.parameters`.", default=None
     )
 
@@ -146,9 +146,9 @@ class PromptSRC(TrainedPrompts, ImageInput):
                 f"{expected[0]} in d = {expected[1]}. Fix: make both from the same encoder and class names."
             )
         super()._validate()
-        if self.initial_prompts is not None:
+        if self.initial is not None:
             shape = tuple(self.towers.parameters.shape)
-            self.initial_prompts = checked_start("initial_prompts", self.initial_prompts, shape, "towers.parameters")
+            self.initial = checked_start("initial", self.initial, shape, "towers.parameters")
 
     def _check_support(self) -> None:
         if not isinstance(self.support, (tuple, list)) or len(self.support) != 2:
@@ -168,7 +168,7 @@ class PromptSRC(TrainedPrompts, ImageInput):
 
     def _start(self) -> LearnedPrompts:
         backend = Backend.of(self.prototypes)
-        start = self.towers.parameters if self.initial_prompts is None else self.initial_prompts
+        start = self.towers.parameters if self.initial is None else self.initial
         return LearnedPrompts(backend.asarray(start, backend.xp.float64), self.prototypes64, self._no_losses())
 
     def _train(self) -> LearnedPrompts:
