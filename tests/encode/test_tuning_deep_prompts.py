@@ -151,10 +151,10 @@ def test_one_graph_gives_the_same_as_chunks(encoder, towers, images, fails, monk
 
     monkeypatch.setattr(whole, "_encode_images", limited_encode)
     monkeypatch.setattr(torch.autograd, "grad", limited_grad)
-    text, features, pull_back = whole.both_and_pull_back(images, wide)
+    text, features, pull_back = whole.linearize(images, wide)
     found = pull_back(*above)
     assert graphs.count(2) == (fails != "forward")
-    expected_text, expected_features, expected = towers.both_and_pull_back(images, wide)
+    expected_text, expected_features, expected = towers.linearize(images, wide)
     np.testing.assert_allclose(text, expected_text, atol=1e-12)
     np.testing.assert_allclose(features, expected_features, atol=1e-12)
     np.testing.assert_allclose(found, expected(*above), atol=1e-10)

@@ -63,7 +63,7 @@ def test_gradients_are_those_of_one_graph(positions, per_class, chunk_size):
     features, gradient = features.detach().numpy(), leaf.grad.numpy()
     close(text.features(context), features, 1e-10)
     close(text.pull_back(context, above), gradient, 1e-9)
-    found, pull_back = text.features_and_pull_back(context)
+    found, pull_back = text.linearize(context)
     close(found, features, 1e-10)
     for factor in (1.0, 1e-30):  # twice: the graph stays
         close(pull_back(factor * above) / factor, gradient, 1e-9)
@@ -100,7 +100,7 @@ def test_where_one_graph_does_not_fit_prompts_are_encoded_in_chunks(fails, monke
 
     monkeypatch.setattr(text, "_unit", limited_unit, raising=False)
     monkeypatch.setattr(torch.autograd, "grad", limited_grad)
-    features, pull_back = text.features_and_pull_back(context)
+    features, pull_back = text.linearize(context)
     found = pull_back(above)
     monkeypatch.undo()
     close(features, own.features(context), 1e-12)
@@ -116,7 +116,7 @@ def test_other_errors_of_one_graph_are_raised(monkeypatch):
 
     monkeypatch.setattr(text, "_unit", broken, raising=False)
     with pytest.raises(RuntimeError, match="a bug"):
-        text.features_and_pull_back(text.context)
+        text.linearize(text.context)
 
 
 def test_identities_differ_by_place(tiny_encoder):
@@ -168,6 +168,6 @@ def test_a_text_of_ones_own_gets_both_functions():
         def pull_back(self, context, upstream):
             return (np.eye(2) * upstream).sum(axis=0, keepdims=True)
 
-    features, pull_back = Linear().features_and_pull_back(np.full((1, 2), 3.0))
+    features, pull_back = Linear().linearize(np.full((1, 2), 3.0))
     close(features, 3 * np.eye(2), 0)
     close(pull_back(np.ones((2, 2))), np.ones((1, 2)), 0)

@@ -193,3 +193,13 @@ def test_torch_gives_the_same(problem):
     found = method.predict(torch.tensor(problem.features))
     assert isinstance(found, torch.Tensor)
     np.testing.assert_allclose(found, expected.predict(problem.features), atol=1e-10)
+
+
+def test_methods_of_the_same_parameters_can_be_merged(problem):
+    one = make_method(problem)
+    parameters = one.get_params()
+    other = type(one)(**parameters)
+    one.adapt(problem.features[:3])
+    other.adapt(problem.features[:2])
+    assert one.merge(other).n_seen == 5
+    np.testing.assert_array_equal(one.predict(problem.features), other.predict(problem.features))

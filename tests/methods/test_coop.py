@@ -209,3 +209,13 @@ def test_example_support_is_learned():
         np.eye(3), text=ExampleText(np.eye(3)), support=example_support(np.eye(3)), logit_scale=5.0, epochs=20
     )
     assert method.losses[-1] < method.losses[0]
+
+
+def test_methods_of_the_same_parameters_can_be_merged(problem):
+    one = make_method(problem)
+    parameters = one.get_params()
+    other = type(one)(**parameters)
+    one.adapt(problem.features[:3])
+    other.adapt(problem.features[:2])
+    assert one.merge(other).n_seen == 5
+    np.testing.assert_array_equal(one.predict(problem.features), other.predict(problem.features))

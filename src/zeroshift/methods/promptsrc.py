@@ -199,7 +199,7 @@ class PromptSRC(TrainedPrompts, ImageInput):
     def _gradient(self, prompts: Array, images: Array, labels: Array, frozen: Array) -> tuple[float, Array]:
         """The loss of a batch, and its gradient for the prompts."""
         backend, scale = Backend.of(self.prototypes), self.logit_scale
-        text, features, pull_back = self.towers.both_and_pull_back(images, prompts)
+        text, features, pull_back = self.towers.linearize(images, prompts)
         text, features = (backend.asarray(part, prompts.dtype) for part in (text, features))
         scores = logits(features, text, scale)
         classification, below = label_loss(scores, labels)

@@ -139,7 +139,7 @@ def selftpt_source(
     planned = epoch_batches(len(labels), epochs, batch_size, drop_last=True, seed=seed, order=order)
     for epoch, rows_of_steps in enumerate(planned):
         for rows in rows_of_steps:
-            towers, pull_back = text.features_and_pull_back(context)
+            towers, pull_back = text.linearize(context)
             wide = np.asarray(towers, dtype=np.float64)
             upstream = _classification(wide, text.n_classes, features[rows], labels[rows], logit_scale)
             classification = pull_back(upstream)
@@ -206,7 +206,7 @@ def _matching(
     ends = []
     for sign in (1, -1):
         moved = context + sign * step / size * direction
-        towers, pull_back = text.features_and_pull_back(moved)
+        towers, pull_back = text.linearize(moved)
         wide = np.asarray(towers, dtype=np.float64)
         text_gradient, net_gradient = _contrast_of_text(wide, net, text.n_classes, temperature)
         ends.append([pull_back(text_gradient), *net_gradient])
@@ -271,7 +271,12 @@ class SelfTPT(PromptTuned):
         Number(low=0, above=True), "Temperature of the comparison of prompts.", default=TEMPERATURE
     )
 
-    _adapted: AdaptedPrompt = state(lambda self: self.__dict__.get("_adapted") or self._tuned(), saved_as="")
+    # A reset leaves what was tuned: tuning again would give the same.
+    _adapted: AdaptedPrompt = state(
+        lambda self: self.__dict__.get("_adapted") or self._tuned(),
+        saved_as="",
+        merge=lambda mine, theirs: mine,  # the same, by the same parameters
+    )
 
     def _classifier(self, text: Array) -> Array:
         return unit_rows(_mean_prompt(text, self.n_classes))

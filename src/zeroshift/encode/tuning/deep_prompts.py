@@ -301,13 +301,11 @@ class DeepClip(DeepPrompts):
         total, self.image_chunk_size = self._gradient(parameters, int(images.shape[0]), self.image_chunk_size, outputs)
         return total
 
-    def both_and_pull_back(
-        self, images: Array, parameters: Array
-    ) -> tuple[Array, Array, Callable[[Array, Array], Array]]:
+    def linearize(self, images: Array, parameters: Array) -> tuple[Array, Array, Callable[[Array, Array], Array]]:
         import torch
 
         if self.n_classes > self.chunk_size or int(images.shape[0]) > self.image_chunk_size:
-            return super().both_and_pull_back(images, parameters)
+            return super().linearize(images, parameters)
         graph: list[torch.Tensor] = []
         with (
             gradient_mode(self._backend.device, gradients=True),
@@ -322,7 +320,7 @@ class DeepClip(DeepPrompts):
                 flat,
             ]
         if not graph:
-            return super().both_and_pull_back(images, parameters)
+            return super().linearize(images, parameters)
 
         def pull_back(to_text: Array, to_features: Array) -> Array:
             gradients = [self._backend.asarray(part, self._compute_dtype) for part in (to_text, to_features)]

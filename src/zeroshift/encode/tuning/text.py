@@ -338,12 +338,12 @@ class ContextText(PromptedText):
             features = torch.cat(parts)
         return self._checked_features(features, context)
 
-    def features_and_pull_back(self, context: Array) -> tuple[Array, Callable[[Array], Array]]:
+    def linearize(self, context: Array) -> tuple[Array, Callable[[Array], Array]]:
         import torch
 
         n_prompts, whole = len(self._positions), slice(None)
         if n_prompts > self.chunk_size:
-            return super().features_and_pull_back(context)
+            return super().linearize(context)
         graph: list[torch.Tensor] = []
         tensor = self._context_tensor(context)
         with (
@@ -354,7 +354,7 @@ class ContextText(PromptedText):
             copies = self._of_prompts(tensor, whole).expand(n_prompts, -1, -1).clone().requires_grad_()
             graph += [self._unit(copies, whole), copies]
         if not graph:
-            return super().features_and_pull_back(context)
+            return super().linearize(context)
 
         def pull_back(upstream: Array) -> Array:
             gradient = self._upstream(upstream)

@@ -96,7 +96,7 @@ class PromptTuned(Method):
     def _text_and_pull_back(self, context: Array) -> tuple[Array, Callable[[Array], Array]]:
         """Text features (K, d), and the function from a gradient with respect to them to that of the context."""
         backend = Backend.of(self.prototypes)
-        text, pull_back = self.text.features_and_pull_back(context)
+        text, pull_back = self.text.linearize(context)
         return backend.asarray(text, backend.xp.float64), lambda gradient: backend.asarray(
             pull_back(gradient), backend.xp.float64
         )

@@ -73,7 +73,7 @@ class PromptedText(Tower):
         of `context`.
         """
 
-    def features_and_pull_back(self, context: Array) -> tuple[Array, Callable[[Array], Array]]:
+    def linearize(self, context: Array) -> tuple[Array, Callable[[Array], Array]]:
         """`features(context)`, and `pull_back` at this context as a function of the upstream gradient.
 
         Where all prompts fit into one chunk, a model may keep what the gradient needs, instead of encoding them again.
@@ -190,9 +190,7 @@ class DeepPrompts(Tower):
         L is the number of layers of the upstream tokens.
         """
 
-    def both_and_pull_back(
-        self, images: Array, parameters: Array
-    ) -> tuple[Array, Array, Callable[[Array, Array], Array]]:
+    def linearize(self, images: Array, parameters: Array) -> tuple[Array, Array, Callable[[Array, Array], Array]]:
         """Text features (K, d), image features (B, d), and the function from upstream gradients of both to that of the
         parameters (P,).
 

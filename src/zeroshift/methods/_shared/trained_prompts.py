@@ -65,8 +65,11 @@ class TrainedPrompts(Method):
         "The order of the support samples in each epoch, (epochs, n), in place of a random one.", default=None
     )
 
+    # A reset leaves what was trained: training again would give the same.
     _trained: Any = state(
-        lambda self: self.__dict__.get("_trained") or (self._start() if restoring() else self._train()), saved_as=""
+        lambda self: self.__dict__.get("_trained") or (self._start() if restoring() else self._train()),
+        saved_as="",
+        merge=lambda mine, theirs: mine,  # the same, by the same parameters
     )
 
     @property
