@@ -32,6 +32,7 @@ from sections import replace_section
 import zeroshift
 from plain import (
     bca,
+    clip_adapter,
     dmn,
     dota,
     ecalp,
@@ -44,9 +45,11 @@ from plain import (
     pta,
     stata,
     t3a,
+    taskres,
     tda,
     timo,
     tip_adapter,
+    tip_adapter_f,
     transclip,
     zlap,
 )
@@ -94,6 +97,9 @@ PEERS = {
     "gda_clip": Peer(gda_clip.scores, "few-shot", FEW_SHOT),
     "timo": Peer(timo.scores, "few-shot", (*FEW_SHOT, "prompts")),
     "timo_s": Peer(timo.searched_scores, "few-shot", (*FEW_SHOT, "prompts")),
+    "tip_adapter_f": Peer(tip_adapter_f.scores, "few-shot", FEW_SHOT),
+    "taskres": Peer(taskres.scores, "few-shot", ("support",)),
+    "clip_adapter": Peer(clip_adapter.scores, "few-shot", ("support",)),
 }
 
 

@@ -2,10 +2,12 @@
 
     git worktree add /tmp/before COMMIT
     python benchmarks/startup.py [--before /tmp/before/src] [--repeats 11] [--images 200]
+    python benchmarks/startup.py --before /tmp/before/src --whole
 
 With `--before`, the same commands are run with another source tree, in turn with this one. Reported: median and range
 of the wall-clock time and of the processor time, and the latter relative to `import numpy`. `classify` is given drawn
-images, which a run that is not measured encodes with the composed encoder.
+images, which a run that is not measured encodes with the composed encoder. `--whole` measures `compare` and `experiment
+all` on the bundled packs instead, each in a new folder; that takes about 20 minutes.
 """
 
 from __future__ import annotations
@@ -33,6 +35,15 @@ QUICK = {
     "zeroshift --version": ["-m", "zeroshift", "--version"],
     "zeroshift --help": ["-m", "zeroshift", "--help"],
     "zeroshift methods": ["-m", "zeroshift", "methods"],
+}
+COMPARED = (
+    "zero_shot,adapt_online,anchored_mixture_online,bca,dmn,dota,dpe,ecalp,oga,t3a,tca,tda,zlap_inductive,"
+    "adapt_transductive,anchored_mixture_transductive,frolic,gda_pseudo,histo_transclip,stata,transclip,zlap,"
+    "gda_clip,timo,timo_s,tip_adapter"
+)
+WHOLE = {
+    "zeroshift compare, 25 methods, 6 packs": ["-m", "zeroshift", "compare", "--quiet", "--methods", COMPARED],
+    "zeroshift experiment all": ["-m", "zeroshift", "experiment", "all", "--quiet"],
 }
 OF_PYTHON = ("python -c pass", "import numpy")
 SLOW_REPEATS = 5
@@ -72,8 +83,11 @@ def main() -> None:
     parser.add_argument("--before", type=Path, help="source tree to compare with")
     parser.add_argument("--repeats", type=int, default=11)
     parser.add_argument("--images", type=int, default=200, help="images of the cached folder; 0 leaves it out")
+    parser.add_argument("--whole", action="store_true", help="measure compare and experiment all")
     options = parser.parse_args()
     trees = {**({"before": options.before.resolve()} if options.before else {}), "now": SOURCE}
+    if options.whole:
+        return measure_whole(trees, min(2, options.repeats))
     times: dict[tuple[str, str], list[tuple[float, float]]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -104,6 +118,24 @@ def main() -> None:
     table = "\n".join([*lines, "", note])
     print(table)
     replace_section("startup", table)
+
+
+def measure_whole(trees: dict[str, Path], repeats: int) -> None:
+    """Long commands with each tree in turn."""
+    lines = ["| command | wall clock | processor |", "|---|---|---|"]
+    for command, arguments in WHOLE.items():
+        times: dict[str, list[tuple[float, float]]] = {tree: [] for tree in trees}
+        for _ in range(repeats):
+            for tree, source in trees.items():
+                with tempfile.TemporaryDirectory() as folder:
+                    times[tree].append(run(arguments, source, Path(folder)))
+        for tree, taken in times.items():
+            wall, processor = zip(*taken, strict=True)
+            lines.append(f"| `{command}`, {tree} | {spread(wall)} | {spread(processor)} |")
+            print(lines[-1], flush=True)
+    replace_section(
+        "whole", "\n".join([*lines, "", f"{repeats} runs each, in turn: median, and the range. {machine()}."])
+    )
 
 
 def spread(seconds: tuple[float, ...]) -> str:

@@ -1,11 +1,12 @@
 """The CPU targets of the fast engines, measured one by one, as rows of a table: what, target, measured, met or missed.
 
-    python benchmarks/targets.py                           all rows, 20 minutes; writes targets.json next to this file
+    python benchmarks/targets.py                           all rows, about 10 minutes; writes results/engines.md
     python benchmarks/targets.py --only replay             one row
     python benchmarks/targets.py --geometry clustered      in the geometry in which bounds on cosines prove little
     python benchmarks/targets.py --whole                   `direct` over every sample of the first row: 15 minutes
 
-Everything that is compared is measured in one run, in turns, with the same threads.
+Everything that is compared is measured in one run, in turns, with the same threads. The rows are kept in targets.json,
+next to this file, and the page has all that are there.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 
 import numpy as np
 from replay import measure, measure_busy
+from sections import replace_section
 
 from zeroshift import OnlineADAPT, OnlineAnchoredMixture, TransductiveAnchoredMixture
 from zeroshift.adapt.engines import ENGINES
@@ -45,6 +47,7 @@ BACKEND = Backend.named("numpy", "cpu")
 CLOCK = Clock(BACKEND)
 REPEATS = 5
 COMPETITORS = 2
+MET = {True: "met", False: "**missed**"}
 NEAR_TIE = 2 * FLOAT32_TOLERANCE
 """Two probabilities closer than this may change places with float32 products."""
 
@@ -62,7 +65,7 @@ class Row:
     numbers: dict[str, Any]
 
     def markdown(self) -> str:
-        return f"| {self.what} | {self.target} | {self.measured} | {'met' if self.met else '**missed**'} |"
+        return f"| {self.what} | {self.target} | {self.measured} | {MET[self.met]} |"
 
 
 def median_text(values: list[float], unit: str = "", digits: str = ".3g") -> str:
@@ -295,6 +298,23 @@ ROWS: dict[str, Callable[..., Row]] = {
 }
 
 
+def page_table(held: dict[str, dict[str, Any]]) -> str:
+    """The rows as Markdown, one column per geometry, with the machines that measured them."""
+    shown = [name for name in GEOMETRIES if any(f"{row}, {name}" in held for row in ROWS)]
+    lines = [f"| what | target | {' | '.join(shown)} |", "|---|---|" + "---|" * len(shown)]
+    for name in ROWS:
+        found = [held.get(f"{name}, {geometry}") for geometry in shown]
+        one = next((row for row in found if row is not None), None)
+        if one is not None:
+            cells = ["" if row is None else f"{row['measured']}: {MET[row['met']]}" for row in found]
+            lines.append(f"| {one['what']} | {one['target']} | {' | '.join(cells)} |")
+    where = [row["where"] for row in held.values()]
+    machines = sorted({f"{one['machine']}, {one['threads']} threads, NumPy {one['numpy']}" for one in where})
+    busy = [name for name, row in held.items() if (row["where"]["busy_cores_before"] or 0.0) > BUSY]
+    note = f" Other programs ran before these rows began: {'; '.join(busy)}." if busy else ""
+    return "\n".join(lines) + f"\n\nMeasured on: {'; '.join(machines)}.{note}"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=ROWS, nargs="*", help="these rows")
@@ -323,6 +343,7 @@ def main() -> int:
             held[f"{name}, {arguments.geometry}"] = {**asdict(row), "where": where}
             with atomic_path(RECORDS) as temporary:
                 temporary.write_text(json.dumps({"rows": held}, indent=1, sort_keys=True) + "\n")
+    replace_section("targets", page_table(held))
     return int(missed > 0)
 
 

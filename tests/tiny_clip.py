@@ -42,6 +42,7 @@ def tiny_text(chunk_size: int = 64):
         {"input_ids": torch.tensor(golden("tiny_clip_prompt_tuning")["input_ids"])},
         start=int(positions[0]),
         words=len(positions),
+        modules=(model,),
         chunk_size=chunk_size,
     )
 
@@ -82,6 +83,7 @@ def exact_text():
         {"input_ids": torch.tensor(golden("tiny_clip_prompt_tuning")["input_ids"])},
         start=int(positions[0]),
         words=len(positions),
+        modules=(model,),
     )
 
 
@@ -163,7 +165,15 @@ def exact_logits(contexts) -> np.ndarray:
     return torch.stack(rows).numpy()
 
 
-PIXEL_MEAN, PIXEL_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
+
+
+def tiny_pixels(images):
+    """What the model gets for bytes (B, 3, 16, 16): normalised, in float64."""
+    import torch
+
+    mean, std = (torch.tensor(values, dtype=torch.float64)[:, None, None] for values in (CLIP_MEAN, CLIP_STD))
+    return (torch.from_numpy(np.array(images)).double() / 255 - mean) / std
 
 
 @cache
@@ -173,19 +183,19 @@ def tiny_vision(precision: str = "float32", chunk_size: int = 16):
 
     import torch
 
+    from zeroshift.encode.preprocessing import PixelPreprocessing, affine_table
     from zeroshift.encode.tuning.vision import TokenVision
 
     model = exact_clip() if precision == "float64" else tiny_clip()
-    mean, std = (torch.tensor(values, dtype=torch.float64)[:, None, None] for values in (PIXEL_MEAN, PIXEL_STD))
 
     def to_device(array, *, first):
-        return ((torch.from_numpy(np.array(array)).double() / 255 - mean) / std).to(getattr(torch, precision))
+        return tiny_pixels(array).to(getattr(torch, precision))
 
     encoder = SimpleNamespace(
         model=model,
         batch_size=64,
         dimension=32,
-        preprocessing=SimpleNamespace(size=(16, 16)),
+        preprocessing=PixelPreprocessing(None, (16, 16), "bicubic", affine_table(CLIP_MEAN, CLIP_STD)),
         dtype=getattr(torch, precision),
         key=lambda: "tiny",
         _to_device=to_device,
@@ -199,7 +209,7 @@ def few_shot_features(precision: str = "float32"):
     import torch
 
     arrays = golden("tiny_clip_fewshot_prompt")
-    mean, std = (torch.tensor(values)[:, None, None] for values in (PIXEL_MEAN, PIXEL_STD))
+    mean, std = (torch.tensor(values)[:, None, None] for values in (CLIP_MEAN, CLIP_STD))
     pixels = (torch.tensor(arrays["images"]).float() / 255 - mean) / std  # in float32, as the authors' transforms
     model = exact_clip() if precision == "float64" else tiny_clip()
     with torch.no_grad():

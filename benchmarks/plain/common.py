@@ -24,6 +24,21 @@ def accuracy(logits: Tensor, labels: Tensor) -> float:
     return (logits.argmax(1) == labels).double().mean().item()
 
 
+def epoch_rate(epoch: int, epochs: int, rate: float) -> float:
+    """Learning rate of an epoch in the authors' training framework: a constant one first, then half a cosine."""
+    return 1e-5 if epoch == 0 else rate * (1 + math.cos(math.pi * (epoch - 1) / epochs)) / 2
+
+
+def few_shot_batches(
+    samples: int, batch: int, epoch: int, order: Tensor | None = None, *, drop_last: bool = True
+) -> list[Tensor]:
+    """The rows of each batch of an epoch, in a random order or that of row `epoch` of `order`."""
+    rows = torch.randperm(samples) if order is None else order[epoch]
+    if drop_last and samples >= batch:
+        rows = rows[: samples // batch * batch]
+    return list(rows.split(batch))
+
+
 class SampleSummary(NamedTuple):
     """The mean of a sample's most confident views, or the sample itself if it has one view."""
 

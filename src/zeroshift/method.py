@@ -106,6 +106,8 @@ class Method(Shared, Declared, ABC):
     """Cost per sample, or per set, in the same terms."""
     reconstructed: ClassVar[str | None] = None
     """Why the method is a reconstruction; None if it was written from its authors' code or equations."""
+    starts_from_prompt: ClassVar[bool] = False
+    """Whether its first classifier is the text features of its own `text`, whatever prototypes a source has."""
     from_features: ClassVar[str | None] = None
     """What is missing when the method is given features only; None if nothing is."""
     gradient_steps: ClassVar[int] = 0

@@ -14,6 +14,13 @@ def load_record(name):
     return json.loads((BENCHMARKS / name).read_text())
 
 
+def test_towers():
+    pytest.importorskip("transformers")
+    import towers
+
+    assert sections.section("tuning-towers") == towers.time_table(load_record("towers.json"))
+
+
 def test_tuning():
     assert sections.section("tuning") == tuning.memory_table(load_record("tuning.json"))
     assert sections.section("tuning-cuda") == tuning.cost_table(load_record("tuning_cuda.json"))

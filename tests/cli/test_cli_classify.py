@@ -241,6 +241,10 @@ def test_only_pages_of_zeroshift_are_replaced(classify, photos, tmp_path):
             ["--classes", "cat,dog", "--method", "tpt"],
             "--method tpt needs several views of each image. Fix: `zeroshift extract`, then `zeroshift adapt`",
         ),
+        (
+            ["--classes", "cat,dog", "--method", "batclip"],
+            "--method batclip needs the images themselves, not their features. Fix: in Python, zeroshift.pipeline(",
+        ),
         (["--classes", "cat,dog", "--method", "gda_clip"], "--method gda_clip needs labelled samples (support)"),
         (
             ["--classes", "cat,dog", "--method", "adapt_released_online"],

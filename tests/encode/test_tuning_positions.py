@@ -16,6 +16,7 @@ from tiny_clip import exact_prompts, moved_text  # noqa: E402
 from zeroshift.encode import prompted_text  # noqa: E402
 from zeroshift.encode.tuning import ContextText  # noqa: E402
 from zeroshift.methods._shared.towers import PromptedText  # noqa: E402
+from zeroshift.testing.examples import ExampleText  # noqa: E402
 
 PLACES = ("end", "middle", "front")
 
@@ -78,6 +79,33 @@ def test_the_gradient_is_a_difference_quotient():
     assert (text.pull_back(context, above) * direction).sum() == pytest.approx((up - down) / 2e-5, rel=1e-6)
 
 
+@pytest.mark.parametrize("chunk_size", [4, 64])
+def test_layer_norms_with_several_prompts_per_class(chunk_size):
+    text, draw = moved_text(*PLACES, precision="float64", chunk_size=chunk_size), np.random.default_rng(4)
+    above, direction = draw.normal(size=(21, text.dimension)), draw.normal(size=text.norms.shape)
+    close(text.features_with_norms(text.norms), text.features(text.context), 1e-12)
+    features, pull_back = text.linearize_norms(text.norms)
+    close(features, text.features(text.context), 1e-12)
+    gradient = pull_back(above)
+    close(text.pull_back_norms(text.norms, above), gradient, 1e-10)
+    up, down = ((above * text.features_with_norms(text.norms + step * direction)).sum() for step in (1e-5, -1e-5))
+    assert (gradient * direction).sum() == pytest.approx((up - down) / 2e-5, rel=1e-6)
+
+
+def test_the_example_text_has_the_gradients_of_its_features():
+    text, draw = ExampleText(np.eye(4), n_prompts=3), np.random.default_rng(5)
+    above = draw.normal(size=(12, 4))
+    for start, features, pull_back in (
+        (text.context + 0.1, text.features, text.pull_back),
+        (np.stack([text.context + 0.1 * k for k in range(4)]), text.features, text.pull_back),
+        (text.norms + 0.2, text.features_with_norms, text.pull_back_norms),
+    ):
+        direction, gradient = draw.normal(size=start.shape), pull_back(start, above)
+        assert gradient.shape == start.shape
+        up, down = ((above * features(start + step * direction)).sum() for step in (1e-5, -1e-5))
+        assert (gradient * direction).sum() == pytest.approx((up - down) / 2e-5, rel=1e-6)
+
+
 @pytest.mark.parametrize("fails", ["forward", "backward"])
 def test_where_one_graph_does_not_fit_prompts_are_encoded_in_chunks(fails, monkeypatch):
     own = moved_text("end", precision="float64")
@@ -101,10 +129,11 @@ def test_where_one_graph_does_not_fit_prompts_are_encoded_in_chunks(fails, monke
     monkeypatch.setattr(text, "_unit", limited_unit, raising=False)
     monkeypatch.setattr(torch.autograd, "grad", limited_grad)
     features, pull_back = text.linearize(context)
-    found = pull_back(above)
+    found = [pull_back(above), pull_back(above)]
     monkeypatch.undo()
     close(features, own.features(context), 1e-12)
-    close(found, own.pull_back(context, above), 1e-10)
+    for gradient in found:
+        close(gradient, own.pull_back(context, above), 1e-10)
     assert text.chunk_size <= 3
 
 

@@ -7,7 +7,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from zeroshift.arrays import to_numpy  # noqa: E402
+from zeroshift.encode import Pipeline, Views, load_encoder, make_method  # noqa: E402
 from zeroshift.encode.encoder import stack_pixels  # noqa: E402
+from zeroshift.encode.pipeline import pipeline  # noqa: E402
 from zeroshift.encode.tuning import prompted_text  # noqa: E402
 from zeroshift.encode.tuning.vision import FAMILIES, prompted_vision  # noqa: E402
 from zeroshift.methods._shared.source_statistics import (  # noqa: E402
@@ -241,6 +243,56 @@ def test_b2tpt_end_to_end(tiny_encoder, images, seeing, tmp_path):
     np.testing.assert_array_equal(again.adapt(given[6:]), method.adapt(given[6:]))
 
 
+@pytest.mark.parametrize("name", ["tent", "batclip", "mint", "tnt"])
+def test_a_pipeline_of_class_names_and_images(tiny_encoder, name, tmp_path):
+    """What a user does: images in, labels out, and later resume."""
+    encoder, draw = tiny_encoder("clip"), np.random.default_rng(7)
+    pictures = list(draw.integers(0, 256, size=(8, 40, 50, 3), dtype=np.uint8))
+    options = {"views": Views(4)} if name == "tnt" else {"rate": 0.01}
+    pipe = pipeline(encoder, NAMES, name, batch_size=4, **options)
+    before = pipe(pictures[:4], learn=False)
+    answers = pipe(pictures)
+    assert [sorted(found["label"] for found in answer) for answer in answers] == [sorted(NAMES)] * 8
+    assert pipe.method.n_seen == 8
+    changed = [one != other for one, other in zip(pipe(pictures[:4], learn=False), before, strict=True)]
+    assert all(changed) == (name != "tnt")  # episodes leave nothing behind
+    pipe.save(tmp_path / "saved.zeroshift")
+    again = Pipeline.load(tmp_path / "saved.zeroshift", encoder, views=options.get("views"))
+    assert again(pictures[:4]) == pipe(pictures[:4])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_both_sides_of_every_family_have_layer_norms(tiny_encoder, family, images):
+    encoder = tiny_encoder(family)
+    vision, text = prompted_vision(encoder), prompted_text(encoder, NAMES)
+    np.testing.assert_allclose(text.features_with_norms(text.norms), text.features(text.context), atol=1e-6)
+    features = vision.encode_with_norms(images, vision.norms)
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    np.testing.assert_allclose(features, encoder.encode_pixels((images,)), atol=1e-6)
+    method = make_method("batclip", encoder, NAMES, rate=0.05, batch_size=6)
+    before = method.predict(images)
+    np.testing.assert_allclose(before, posterior(features, method.prototypes, encoder.logit_scale), atol=1e-4)
+    method.adapt(images)
+    assert np.abs(method.predict(images) - before).max() > 1e-3
+    np.testing.assert_allclose(text.features(text.context), method.prototypes, atol=1e-6)  # restored
+
+
+def test_noise_on_the_pixels_is_that_of_the_image(tiny_encoder, images):
+    """Added to bytes, or to the pixels in the encoder: the same features."""
+    encoder = tiny_encoder("clip")
+    vision, draw = prompted_vision(encoder), np.random.default_rng(8)
+    changes = draw.integers(-40, 41, size=(3, 32, 32))
+    expected = encoder.encode_pixels(((images + changes).clip(0, 255).astype(np.uint8),))
+    np.testing.assert_allclose(vision.encode_with_noise(images, changes / 255), expected, atol=2e-5)
+    np.testing.assert_allclose(vision.encode_with_noise(images, 0.0 * changes), vision.encode(images, None).features,
+                               atol=2e-5)  # fmt: skip
+
+
+def test_prompts_cannot_be_given_to_a_method_with_a_text_side_of_its_own(tiny_encoder):
+    with pytest.raises(ValueError, match=r"prompts cannot be given to batclip, which starts from a prompt of its own"):
+        make_method("batclip", tiny_encoder("clip"), NAMES, prompts="ensemble")
+
+
 def test_images_as_the_preprocessing_makes_them(tiny_encoder):
     from PIL import Image
 
@@ -250,3 +302,21 @@ def test_images_as_the_preprocessing_makes_them(tiny_encoder):
     vision = prompted_vision(encoder)
     vision.check("images", pixels)
     np.testing.assert_allclose(vision.encode(pixels, None).features, encoder.encode_images(pictures), atol=1e-6)
+
+
+def test_gradients_of_layer_norms_and_noise_in_half_precision(tiny_encoder, tiny_folder, images):
+    """They are those of float32 but for rounding, also for upstream gradients near the limit of the format."""
+    exact, half = tiny_encoder("clip"), load_encoder(str(tiny_folder("clip")), device="cpu", dtype="bfloat16")
+    above, above_text = np.random.default_rng(9).normal(size=(12, 16)), np.random.default_rng(9).normal(size=(4, 16))
+    noise, found = np.zeros((3, 32, 32)), []
+    for encoder, scale in ((exact, 1.0), (half, 1e-36)):
+        vision, text = prompted_vision(encoder), prompted_text(encoder, NAMES)
+        assert vision.norms.dtype == text.norms.dtype == np.float32
+        gradients = [
+            vision.linearize_norms(images, vision.norms.astype(np.float64))[1](scale * above),
+            text.linearize_norms(text.norms.astype(np.float64))[1](scale * above_text),
+            vision.pull_back_noise(images, noise, scale * above),
+        ]
+        found.append([gradient / scale for gradient in gradients])
+    for expected, rounded in zip(*found, strict=True):
+        np.testing.assert_allclose(rounded, expected, atol=0.15 * np.abs(expected).max())

@@ -29,6 +29,7 @@ from zeroshift.evaluate.results import differing_fields, flatten, job_identity
 from zeroshift.evaluate.trial import run_trial
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.methods._shared.towers import PromptedVision, Tower, VisionOutput
+from zeroshift.testing import examples
 from zeroshift.testing.examples import ExampleText
 
 K = 4
@@ -98,6 +99,26 @@ def test_counting_vision_passes_counts_images():
     vision.check("images", images)
     assert counts == EncoderCounts(images=5, steps=1)
     assert (vision.more, vision.identity, vision.width) == ("of its own kind", {"example": "vision"}, 3)
+
+
+def test_counting_passes_with_other_layer_norms_and_noise():
+    """They are counted as others are, and give the same."""
+    prototypes = normalize(np.random.default_rng(0).normal(size=(K, 6)))
+    text, vision = ExampleText(prototypes), examples.ExampleVision(prototypes)
+    counts, norms, noise = EncoderCounts(), np.full(3, 0.1), np.full(3, 0.2)
+    counted_text, counted_vision = count_calls(text, counts), count_calls(vision, counts)
+    for name, arguments in (("features_with_norms", (norms,)), ("pull_back_norms", (norms, prototypes))):
+        np.testing.assert_array_equal(getattr(counted_text, name)(*arguments), getattr(text, name)(*arguments))
+    assert counts == EncoderCounts(prompts=K, gradients=K, steps=1)
+    calls = [
+        ("encode_with_norms", (prototypes, norms)), ("pull_back_norms", (prototypes, norms, prototypes)),
+        ("encode_with_noise", (prototypes, noise)), ("pull_back_noise", (prototypes, noise, prototypes)),
+    ]  # fmt: skip
+    for name, arguments in calls:
+        np.testing.assert_array_equal(getattr(counted_vision, name)(*arguments), getattr(vision, name)(*arguments))
+    assert counts == EncoderCounts(prompts=K, gradients=K, images=4 * K, steps=3)
+    assert (counted_text.norms is text.norms, counted_vision.norms is vision.norms) == (True, True)
+    assert counted_vision.noise_shape == vision.noise_shape
 
 
 def test_an_object_of_another_kind_is_not_changed():

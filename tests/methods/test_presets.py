@@ -6,7 +6,21 @@ import pytest
 
 from zeroshift.adapt import ReleasedOnlineADAPT, ReleasedTransductiveADAPT
 from zeroshift.method import registered_methods
-from zeroshift.methods import CTPT, DOTA, DPE, PTA, RATTA, TCA, TDA, TIMO, CoOp, PromptAlign, TipAdapter
+from zeroshift.methods import (
+    CTPT,
+    DOTA,
+    DPE,
+    PTA,
+    RATTA,
+    TCA,
+    TDA,
+    TIMO,
+    CoOp,
+    PromptAlign,
+    TaskRes,
+    TipAdapter,
+    TipAdapterF,
+)
 
 METHODS = list(registered_methods().values())
 
@@ -137,7 +151,12 @@ TABLES = {
         },
     ),
     TIMO: (("gamma",), {"imagenet": (1,), "oxford_flowers": (100,)}),
+    TaskRes: (("alpha", "rate"), {"imagenet": (0.5, 2e-4), "oxford_flowers": (1, 2e-3)}),
 }
+TABLES[TipAdapterF] = (
+    ("beta", "alpha", "search_scale", "epochs"),
+    {name: (*row, 100 if name == "eurosat" else 20) for name, row in TABLES[TipAdapter][1].items()},
+)
 
 by_name = {"ids": lambda cls: cls.name}
 

@@ -1,5 +1,7 @@
 """Tent against the outputs of the authors' loop on a tiny CLIP (tests/golden/README.md), and its properties."""
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -41,6 +43,20 @@ def test_agrees_with_the_golden(run, precision):
     if not method.episodic:
         np.testing.assert_allclose(method._norms, expected[f"{run}_norm_params"], atol=5e-6)
         assert np.abs(method._norms - method.vision.norms).max() > 1e-4
+
+
+def test_agrees_with_a_plain_loop():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from plain import towers
+    from tiny_clip import exact_clip, tiny_pixels, tiny_scale
+
+    method, images = make_method("float64"), golden("tiny_clip_tower")["images"][:72]
+    expected = towers.tent(
+        copy.deepcopy(exact_clip()), tiny_pixels(images), torch.tensor(method.prototypes),
+        logit_scale=tiny_scale(), batch=24, rate=1e-3,
+    )  # fmt: skip
+    np.testing.assert_allclose(method.adapt_scores(images.astype(np.float64)), expected, atol=1e-10)
 
 
 def test_a_rate_of_zero_and_one_episodic_step_are_zero_shot():
@@ -91,3 +107,55 @@ def test_the_first_batch_is_zero_shot_and_entropy_falls():
     method.adapt(problem.features)
     after = method.predict(problem.features)
     assert -(after * np.log(after)).sum() < -(before * np.log(before)).sum()
+
+
+@pytest.mark.parametrize("chunk_size", [5, 12, 64])
+def test_features_and_gradient_together_are_those_apart(chunk_size):
+    """Activations of the first chunk are kept: used once, and computed again if they are gone."""
+    pytest.importorskip("transformers")
+    from tiny_clip import tiny_vision
+
+    images, above = golden("tiny_clip_tower")["images"][:12], np.random.default_rng(2).normal(size=(12, 32))
+    vision = tiny_vision("float64", chunk_size)
+    norms = vision.norms + 0.01
+    features, pull_back = vision.linearize_norms(images, norms)
+    np.testing.assert_allclose(features, vision.encode_with_norms(images, norms), atol=1e-12)
+    expected = vision.pull_back_norms(images, norms, above)
+    for _ in range(2):
+        np.testing.assert_allclose(pull_back(above), expected, atol=1e-10 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("place", ["forward", "backward"])
+def test_activations_that_do_not_fit_are_not_kept(monkeypatch, place):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from tiny_clip import tiny_vision
+
+    images, above = golden("tiny_clip_tower")["images"][:12], np.random.default_rng(2).normal(size=(12, 32))
+    vision = tiny_vision("float64", 12)
+    expected = vision.pull_back_norms(images, vision.norms, above)
+    full = torch.OutOfMemoryError("CUDA out of memory")
+    grad, forward = torch.autograd.grad, vision._raw_features
+
+    def no_room(*arguments):
+        if len(arguments[0] if place == "forward" else arguments[2]) == 12 and torch.is_grad_enabled():
+            raise full
+        return (forward if place == "forward" else grad)(*arguments)
+
+    monkeypatch.setattr(vision, "chunk_size", 12)
+    if place == "forward":
+        monkeypatch.setattr(vision, "_raw_features", no_room)
+    else:
+        monkeypatch.setattr(torch.autograd, "grad", no_room)
+    features, pull_back = vision.linearize_norms(images, vision.norms)
+    np.testing.assert_allclose(pull_back(above), expected, atol=1e-10 * np.abs(expected).max())
+    assert vision.chunk_size == 6
+    assert features.shape == (12, 32)
+
+
+def test_an_encoder_without_layer_norms_is_refused():
+    problem = make_problem(classes=5, dimension=12, samples=6, seed=3)
+    vision = ExampleVision(problem.prototypes)
+    vision.norms = None
+    with pytest.raises(ValueError, match=r"vision has no layer norms that can be tuned; got <example vision"):
+        Tent(problem.prototypes, vision=vision)

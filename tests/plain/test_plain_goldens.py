@@ -1,5 +1,7 @@
 """The plain implementations return the same arrays as the authors' own code."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ import torch
 from goldens import golden
 from plain import (
     bca,
+    clip_adapter,
     dmn,
     dota,
     ecalp,
@@ -16,9 +19,11 @@ from plain import (
     oga,
     stata,
     t3a,
+    taskres,
     tda,
     timo,
     tip_adapter,
+    tip_adapter_f,
     transclip,
     zlap,
 )
@@ -243,6 +248,80 @@ def test_tip_adapter(given):
         assert_agrees(
             tip_adapter.scores(given.x, given.t, support=given.shots(shots)), want[f"init{shots}_logits"], 2e-4
         )
+
+
+def runs(name):
+    return json.loads(str(golden(name)["hyperparameters_json"]))["runs"]
+
+
+def order(name, run):
+    found = golden(name).get(f"{run}_order")
+    return None if found is None else torch.from_numpy(found.astype(np.int64))
+
+
+@pytest.mark.parametrize("run", runs("tip_adapter_f"))
+def test_tip_adapter_f(given, run):
+    want, hyper, found = golden("tip_adapter_f"), runs("tip_adapter_f")[run], {}
+    arguments = {
+        "support": given.shots(hyper["shots"]),
+        "epochs": hyper["epochs"],
+        "batch": hyper["batch"],
+        "order": order("tip_adapter_f", run),
+        "details": found,
+    }
+    assert_agrees(tip_adapter_f.scores(given.x, given.t, **arguments), want[f"{run}_logits"], 3e-4)
+    np.testing.assert_allclose(found["losses"], want[f"{run}_loss"], rtol=0, atol=2e-5)
+    assert_agrees(found["keys"], want[f"{run}_keys"], 1e-5, predictions=False)
+    arguments["validation"] = given.validation
+    assert_agrees(tip_adapter_f.scores(given.x, given.t, **arguments), want[f"{run}_searched_last_logits"], 3e-4)
+    arguments["selection"] = given.x, given.labels
+    assert_agrees(tip_adapter_f.scores(given.x, given.t, **arguments), want[f"{run}_official_logits"], 3e-4)
+    beta, alpha = hyper["official_beta_alpha"]
+    assert (found["beta"], found["alpha"]) == pytest.approx((beta, alpha))
+    assert_agrees(found["keys"], want[f"{run}_best_keys"], 1e-5, predictions=False)
+
+
+@pytest.mark.parametrize("run", runs("taskres"))
+def test_taskres(given, run):
+    want, hyper, found = golden("taskres"), runs("taskres")[run], {}
+    logits = taskres.scores(
+        given.x,
+        given.t,
+        support=given.shots(hyper["shots"]),
+        alpha=hyper["alpha"],
+        base_norm=hyper["base_multiplier"],
+        rate=hyper["lr"],
+        epochs=hyper["epochs"],
+        batch=hyper["batch"],
+        order=order("taskres", run),
+        details=found,
+    )
+    assert_agrees(logits, want[f"{run}_logits"], 5e-4)
+    np.testing.assert_allclose(found["losses"], want[f"{run}_loss"], rtol=0, atol=2e-5)
+    assert_agrees(found["residual"], want[f"{run}_residual"], 2e-5, predictions=False)
+
+
+@pytest.mark.parametrize("run", runs("clip_adapter"))
+def test_clip_adapter(given, run):
+    want, hyper, found = golden("clip_adapter"), runs("clip_adapter")[run], {}
+    adam = hyper["optimiser"] == "adam"
+    logits = clip_adapter.scores(
+        given.x,
+        given.t,
+        support=given.shots(hyper["shots"]),
+        adam=adam,
+        rate=hyper["lr"],
+        epochs=hyper["epochs"],
+        batch=hyper["batch"],
+        initial=tuple(torch.from_numpy(want[name]).to(given.x.dtype) for name in ("init_w1", "init_w2")),
+        order=order("clip_adapter", run),
+        details=found,
+    )
+    tolerance = 5e-3 if adam else 5e-4
+    assert_agrees(logits, want[f"{run}_logits"], tolerance)
+    np.testing.assert_allclose(found["losses"], want[f"{run}_loss"], rtol=0, atol=5e-5)
+    for layer, name in zip(found["layers"], ("w1", "w2"), strict=True):
+        assert_agrees(layer, want[f"{run}_{name}"], tolerance / 10, predictions=False)
 
 
 @pytest.mark.parametrize(("shots", "alpha", "alpha_s"), [(16, 10.0, 100.0), (4, 100.0, 100.0)])

@@ -182,6 +182,9 @@ def classify(
 
 CLASSIFY_HINTS = {
     SETTING: "--set {name}=VALUE",
+    **dict.fromkeys(
+        ("vision", "images"), "in Python, zeroshift.pipeline(encoder, classes, {method!r}); or another method"
+    ),
     OTHER: "`zeroshift extract`, then `zeroshift adapt`, which takes it; or another method",
 }
 

@@ -124,7 +124,7 @@ def _check_prompts(name: str, prompts: Prompts | str | Array | None, *, tuned: b
     """The prompts that prototypes are made from."""
     if prompts is not None and tuned and not takes_prompts:
         raise ValueError(
-            f"prompts cannot be given to {name}, which tunes the words of its own. "
+            f"prompts cannot be given to {name}, which starts from a prompt of its own. "
             "Fix: text=prompted_text(encoder, class_names, words=..., template=...)."
         )
     if prompts is None or (is_array(prompts) and takes_prompts):

@@ -43,6 +43,7 @@ class CountingText(PromptedText):
         self._text, self._counts = text, counts
         self.context, self.n_classes, self.dimension = text.context, text.n_classes, text.dimension
         self.n_prompts = text.n_prompts
+        self.norms = text.norms
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -57,6 +58,15 @@ class CountingText(PromptedText):
         self._counts.steps += 1
         return self._text.pull_back(context, upstream)
 
+    def features_with_norms(self, norms: Array) -> Array:
+        self._counts.prompts += self.n_classes * self.n_prompts
+        return self._text.features_with_norms(norms)
+
+    def pull_back_norms(self, norms: Array, upstream: Array) -> Array:
+        self._counts.gradients += self.n_classes * self.n_prompts
+        self._counts.steps += 1
+        return self._text.pull_back_norms(norms, upstream)
+
     def __getattr__(self, name: str) -> Any:
         return _forwarded(vars(self).get("_text"), name)
 
@@ -70,6 +80,7 @@ class CountingVision(PromptedVision):
     def __init__(self, vision: PromptedVision, counts: EncoderCounts) -> None:
         self._vision, self._counts = vision, counts
         self.input_shape, self.width, self.dimension = vision.input_shape, vision.width, vision.dimension
+        self.norms, self.noise_shape = vision.norms, vision.noise_shape
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -82,10 +93,29 @@ class CountingVision(PromptedVision):
         self._counts.images += int(images.shape[0])
         return self._vision.encode(images, prompt)
 
+    def encode_with_norms(self, images: Array, norms: Array) -> Array:
+        self._counts.images += int(images.shape[0])
+        return self._vision.encode_with_norms(images, norms)
+
+    def encode_with_noise(self, images: Array, noise: Array) -> Array:
+        self._counts.images += int(images.shape[0])
+        return self._vision.encode_with_noise(images, noise)
+
     def pull_back(self, images: Array, prompt: Array, upstream: Array) -> Array:
+        self._count_step(images)
+        return self._vision.pull_back(images, prompt, upstream)
+
+    def pull_back_norms(self, images: Array, norms: Array, upstream: Array) -> Array:
+        self._count_step(images)
+        return self._vision.pull_back_norms(images, norms, upstream)
+
+    def pull_back_noise(self, images: Array, noise: Array, upstream: Array) -> Array:
+        self._count_step(images)
+        return self._vision.pull_back_noise(images, noise, upstream)
+
+    def _count_step(self, images: Array) -> None:
         self._counts.images += int(images.shape[0])
         self._counts.steps += 1
-        return self._vision.pull_back(images, prompt, upstream)
 
     def __getattr__(self, name: str) -> Any:
         return _forwarded(vars(self).get("_vision"), name)

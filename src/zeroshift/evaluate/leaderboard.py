@@ -170,7 +170,7 @@ def build_leaderboard(
         by_label.setdefault(_label(run.row, runs), []).append(run)
     sizes = _set_sizes(runs)
     found = list(dict.fromkeys(run.stream for run in runs if run.stream != STORED)) or [STORED]
-    order = list(protocol.streams) if protocol is not None else sorted(found, key=lambda name: name != "random")
+    order = list(protocol.streams) if protocol is not None else sorted(found, key=lambda name: (name != "random", name))
     shown = tuple(name for name in order if name in found) or tuple(found)
     averaged = tuple(name for name in shown if protocol is None or name in protocol.averaged) or shown
     incomplete = {

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     # For editors and type checkers, which do not run the import below.
     from zeroshift.methods.awt import AWT as AWT
     from zeroshift.methods.b2tpt import B2TPT as B2TPT
+    from zeroshift.methods.batclip import BATCLIP as BATCLIP
     from zeroshift.methods.bca import BCA as BCA
+    from zeroshift.methods.clip_adapter import CLIPAdapter as CLIPAdapter
     from zeroshift.methods.cocoop import CoCoOp as CoCoOp
     from zeroshift.methods.coop import CoOp as CoOp
     from zeroshift.methods.ctpt import CTPT as CTPT
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from zeroshift.methods.gda_clip import GDACLIP as GDACLIP
     from zeroshift.methods.gda_pseudo import GDAPseudo as GDAPseudo
     from zeroshift.methods.histpt import HisTPT as HisTPT
+    from zeroshift.methods.mint import Mint as Mint
     from zeroshift.methods.mta import MTA as MTA
     from zeroshift.methods.oga import OGA as OGA
     from zeroshift.methods.onzeta import OnZeta as OnZeta
@@ -50,12 +53,15 @@ if TYPE_CHECKING:
     from zeroshift.methods.stata import StatA as StatA
     from zeroshift.methods.swapprompt import SwapPrompt as SwapPrompt
     from zeroshift.methods.t3a import T3A as T3A
+    from zeroshift.methods.taskres import TaskRes as TaskRes
     from zeroshift.methods.tca import TCA as TCA
     from zeroshift.methods.tda import TDA as TDA
     from zeroshift.methods.tent import Tent as Tent
     from zeroshift.methods.timo import TIMO as TIMO
     from zeroshift.methods.timo import TIMOS as TIMOS
     from zeroshift.methods.tip_adapter import TipAdapter as TipAdapter
+    from zeroshift.methods.tip_adapter_f import TipAdapterF as TipAdapterF
+    from zeroshift.methods.tnt import TNT as TNT
     from zeroshift.methods.tps import TPS as TPS
     from zeroshift.methods.tpt import TPT as TPT
     from zeroshift.methods.transclip import HistoTransCLIP as HistoTransCLIP

@@ -243,7 +243,7 @@ def image_input(
 
 def starts_from_prompt(info: MethodInfo) -> bool:
     """Whether its first classifier is the text features of its own prompt, whatever prototypes the source has."""
-    return issubclass(info.cls, PromptTuned)
+    return info.cls.starts_from_prompt
 
 
 def prompt_words(info: MethodInfo) -> str:
@@ -260,7 +260,8 @@ def _own_prototypes(info: MethodInfo, arguments: Mapping[str, Any]) -> Any:
     """The classifier that a model of the method starts with; None where it starts with the source's prototypes."""
     text, maple = arguments.get(TEXT), arguments.get("maple")
     if starts_from_prompt(info) and text is not None:
-        return to_numpy(info.cls.prototypes_of(text))  # type: ignore[attr-defined]  # a PromptTuned
+        cls = info.cls
+        return to_numpy(cls.prototypes_of(text) if issubclass(cls, PromptTuned) else text.features(text.context))
     if maple is not None:
         return to_numpy(maple.text(maple.parameters))
     return None

@@ -12,7 +12,7 @@ from zeroshift.methods._shared.image_method import EpisodicImageMethod
 from zeroshift.methods._shared.prompt_tuned import MAX_PROTOTYPE_GAP
 from zeroshift.methods._shared.towers import CoupledPrompts, LayerOutput
 from zeroshift.methods._shared.tuning import AdamW, entropy_of_mean, logits_to_text
-from zeroshift.parameters import Number, array_parameter, parameter
+from zeroshift.parameters import Model, Number, array_parameter, model_parameter, parameter
 from zeroshift.views import select_lowest_entropy
 from zeroshift.zero_shot import logits
 
@@ -121,6 +121,10 @@ class PromptAlign(EpisodicImageMethod):
         )
     }
 
+    maple: CoupledPrompts = model_parameter(
+        Model(CoupledPrompts, "zeroshift.encode.load_maple(encoder, checkpoint, class_names)"),
+        "Both sides of the encoder with MaPLe's trained prompts.",
+    )
     source: tuple[Array, Array] = array_parameter(
         "Means and variances (L, T, width) of each token and channel at the input of the first L layers of the image "
         "encoder before the shift. `zeroshift.encode.maple_statistics` computes them from images."
@@ -168,6 +172,10 @@ class PromptAlign(EpisodicImageMethod):
                 "prototypes differ from the text features of maple's trained prompts, where this method starts. "
                 "Fix: prototypes=maple.text(maple.parameters)."
             )
+
+    @property
+    def _image_side(self) -> CoupledPrompts:
+        return self.maple
 
     def _episode(self, views: Array) -> Array:
         tuned = self._tuned_parameters(views)

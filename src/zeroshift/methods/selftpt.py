@@ -278,13 +278,9 @@ class SelfTPT(PromptTuned):
         merge=lambda mine, theirs: mine,  # the same, by the same parameters
     )
 
-    def _classifier(self, text: Array) -> Array:
-        return unit_rows(_mean_prompt(text, self.n_classes))
-
-    @classmethod
-    def prototypes_of(cls, text: PromptedText) -> Array:
-        """The prototypes (K, d) that this method starts from: the mean of the prompts of a class, at unit length."""
-        return unit_rows(_mean_prompt(text.features(text.context), text.n_classes))
+    @staticmethod
+    def _classifier(text: Array, n_classes: int) -> Array:
+        return unit_rows(_mean_prompt(text, n_classes))
 
     def _validate(self) -> None:
         super()._validate()
@@ -311,7 +307,7 @@ class SelfTPT(PromptTuned):
             text, pull_back = self._text_and_pull_back(context)
             gradient, _ = _contrast_of_text(text, head, self.n_classes, self.temperature)
             context = optimizer.step(context, pull_back(gradient))
-        return AdaptedPrompt(context, self._classifier(self._text_features(context)))
+        return AdaptedPrompt(context, self._classifier(self._text_features(context), self.n_classes))
 
     def _predict_scores(self, features: Array) -> Array:
         return logits(features, self._adapted.text, self.logit_scale)

@@ -6,18 +6,17 @@ import copy
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from zeroshift.arrays import Array, Backend
-from zeroshift.methods._shared.image_method import VISION, ImageMethod
+from zeroshift.arrays import Array
+from zeroshift.methods._shared.norm_tuned import NormTuned
 from zeroshift.methods._shared.similarity import unit_rows
-from zeroshift.methods._shared.towers import PromptedVision
 from zeroshift.methods._shared.tuning import SGD, AdamW, entropy_of_each, through_unit_rows
-from zeroshift.parameters import Choice, Flag, Number, model_parameter, parameter, state
+from zeroshift.parameters import Choice, Flag, Number, parameter, state
 from zeroshift.zero_shot import logits
 
 __all__ = ["Tent"]
 
 
-class Tent(ImageMethod):
+class Tent(NormTuned):
     """Lowers the mean entropy of the predictions of each batch by a step on the weights and biases of all layer norms
     of the image encoder. The changed layer norms stay for the next batches. A batch is predicted before its last step.
 
@@ -47,11 +46,11 @@ class Tent(ImageMethod):
     name = "tent"
     headline = "Lowers entropy through the image layer norms"
     needs = ("prototypes", "vision")
+    scored = "before"
     state_size = "3 P: the P weights and biases of the layer norms (39 936 in ViT-B/16) with two moments"
-    complexity = "2 S passes of each image, S of them with gradients, S = steps"
+    complexity = "up to 2 S passes of each image, S of them with gradients, S = steps"
     example_parameters: ClassVar[Mapping[str, Any]] = {"batch_size": 4}
 
-    vision: PromptedVision = model_parameter(VISION, "Image side of the encoder.")
     batch_size: int = parameter(
         Number(low=1, integer=True),
         "Images learned from together. The images of each call are split into batches; the last may be smaller.",
@@ -71,34 +70,26 @@ class Tent(ImageMethod):
         check=lambda self, optimizer: optimizer.check(self._norms, self.n_seen * self.steps),
     )
 
-    def _prepare(self) -> None:
-        backend = Backend.of(self.prototypes)
-        self._text = backend.asarray(self.prototypes, backend.xp.float64)
-        self._initial_norms: Array = backend.asarray(self.vision.norms, backend.xp.float64)
-
     def _new_optimizer(self) -> AdamW | SGD:
         if self.optimizer == "sgd":
             return SGD(self.rate, nesterov=True)
         return AdamW(self.rate, weight_decay=0.0)
 
     def _adapt_batch(self, images: Array) -> Array:
-        backend = Backend.of(self.prototypes)
         norms, optimizer = self._norms, copy.deepcopy(self._optimizer)
         for _ in range(self.steps):
-            raw = self._raw_features(images, norms)
-            scores = logits(unit_rows(raw), self._text, self.logit_scale)
+            raw, pull_back = self._linearize(images, norms)
+            scores = self._scores(raw)
             _, gradient = entropy_of_each(scores)
-            upstream = through_unit_rows(self.logit_scale * (gradient @ self._text) / images.shape[0], raw)
-            pulled = self.vision.pull_back_norms(images, norms, upstream)
-            norms = optimizer.step(norms, backend.asarray(pulled, backend.xp.float64))
+            unit_gradient = self.logit_scale * (gradient @ self.prototypes64) / images.shape[0]
+            norms = optimizer.step(norms, pull_back(through_unit_rows(unit_gradient, raw)))
         with self._learning(images.shape[0]):
             if not self.episodic:
                 self._norms, self._optimizer = norms, optimizer
         return scores
 
     def _predict_scores(self, features: Array) -> Array:
-        return logits(unit_rows(self._raw_features(features, self._norms)), self._text, self.logit_scale)
+        return self._scores(self._raw_features(features, self._norms))
 
-    def _raw_features(self, images: Array, norms: Array) -> Array:
-        backend = Backend.of(self.prototypes)
-        return backend.asarray(self.vision.encode_with_norms(images, norms), backend.xp.float64)
+    def _scores(self, raw: Array) -> Array:
+        return logits(unit_rows(raw), self.prototypes64, self.logit_scale)

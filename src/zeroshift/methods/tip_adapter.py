@@ -104,6 +104,9 @@ class TipAdapter(FewShotMethod):
         features, labels = self.support
         self._groups = ClassGroups(labels, self.n_classes)
         self._keys = features[Backend.of(features).index(self._groups.order)]
+        self._choose()
+
+    def _choose(self) -> None:
         self._beta, self._alpha = self.beta, self.alpha
         if self.validation is not None:
             self._beta, self._alpha = self._search(*self.validation)
@@ -130,13 +133,16 @@ class TipAdapter(FewShotMethod):
         return SEARCH_START + i * step, alphas[j]
 
     def _predict_scores(self, features: Array) -> Array:
-        keys = Backend.of(features).asarray(self._keys, features.dtype)
-        votes = self._groups.sums(exponential_kernel(keys @ features.T, self._beta)).T
-        return logits(features, self.prototypes, self.logit_scale) + self._alpha * votes
+        return self._scores(features, self._keys, self._beta, self._alpha)
+
+    def _scores(self, features: Array, keys: Array, beta: float, alpha: float) -> Array:
+        keys = Backend.of(features).asarray(keys, features.dtype)
+        votes = self._groups.sums(exponential_kernel(keys @ features.T, beta)).T
+        return logits(features, self.prototypes, self.logit_scale) + alpha * votes
 
     def _frozen(self, x: Expression) -> Expression:
         # One slot per class for each of its samples, in any order; classes with fewer samples have empty slots.
-        features, labels = to_numpy(self.support[0]), self.support[1]
+        features, labels = to_numpy(self._keys), self.support[1][self._groups.order]
         slots = np.zeros(len(labels), dtype=np.int64)
         for k in np.unique(labels):
             slots[labels == k] = np.arange((labels == k).sum())

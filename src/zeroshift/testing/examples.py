@@ -130,6 +130,7 @@ class ExampleText(PromptedText):
         draw = np.random.default_rng(5)
         self.context = draw.normal(size=(CONTEXT_LENGTH, CONTEXT_WIDTH))
         self._mixing = draw.normal(size=(3 * n_prompts, CONTEXT_LENGTH * CONTEXT_WIDTH))
+        self.norms = np.zeros(3)
         self.n_classes, self.dimension = (int(size) for size in prototypes.shape)
         self.n_prompts = n_prompts
 
@@ -142,15 +143,33 @@ class ExampleText(PromptedText):
 
     def pull_back(self, context: Array, upstream: Array) -> Array:
         xp = self._backend.xp
-        weights = self._weights(context)
-        raw = self._raw(weights)
-        raw_gradient = through_unit_rows(self._backend.asarray(upstream, xp.float64), raw)
-        raw_gradient = xp.reshape(raw_gradient, (self.n_prompts, self.n_classes, self.dimension))
-        each = xp.sum(self._directions[None] * raw_gradient[:, None], axis=-1)  # (V, 3, K)
-        each = xp.reshape(xp.permute_dims(each, (2, 0, 1)), (self.n_classes, -1)) * (1 - weights**2)
-        gradient = each @ self._backend.asarray(self._mixing, xp.float64)
+        pulled = self._pulled(self._weights(context), upstream)
+        gradient = pulled @ self._backend.asarray(self._mixing, xp.float64)
         gradient = gradient if len(context.shape) == 3 else xp.sum(gradient, axis=0)
         return Backend.of(context).asarray(xp.reshape(gradient, tuple(context.shape)), namespace(context).float64)
+
+    def features_with_norms(self, norms: Array) -> Array:
+        """unit(p_k + sum_i tanh(n)_i u_ik) for norms n: the prototypes at first."""
+        weights = self._norm_weights(norms)
+        return Backend.of(norms).asarray(unit_rows(self._raw(weights)), namespace(norms).float64)
+
+    def pull_back_norms(self, norms: Array, upstream: Array) -> Array:
+        xp = self._backend.xp
+        pulled = xp.reshape(self._pulled(self._norm_weights(norms), upstream), (-1, 3))
+        return Backend.of(norms).asarray(xp.sum(pulled, axis=0), namespace(norms).float64)
+
+    def _norm_weights(self, norms: Array) -> Array:
+        """tanh(n) for every prompt, (1, V 3)."""
+        xp = self._backend.xp
+        return xp.tile(xp.tanh(self._backend.asarray(norms, xp.float64)), (1, self.n_prompts))
+
+    def _pulled(self, weights: Array, upstream: Array) -> Array:
+        """Gradient (K, V 3) with respect to what `weights` are the tanh of."""
+        xp = self._backend.xp
+        raw_gradient = through_unit_rows(self._backend.asarray(upstream, xp.float64), self._raw(weights))
+        raw_gradient = xp.reshape(raw_gradient, (self.n_prompts, self.n_classes, self.dimension))
+        each = xp.sum(self._directions[None] * raw_gradient[:, None], axis=-1)  # (V, 3, K)
+        return xp.reshape(xp.permute_dims(each, (2, 0, 1)), (self.n_classes, -1)) * (1 - weights**2)
 
     def _weights(self, context: Array) -> Array:
         """tanh(W c), (K, V 3), or (1, V 3) with the same context for all classes."""
@@ -200,7 +219,7 @@ class ExampleVision(PromptedVision):
         self.dimension, self.width = int(prototypes.shape[1]), TOKEN_WIDTH
         self.input_shape = (self.dimension,)
         self.patches = Patches(inputs=self.dimension, mean=0.01, std=0.5)
-        self.norms = np.zeros(TOKEN_WIDTH)
+        self.norms, self.noise_shape = np.zeros(TOKEN_WIDTH), (TOKEN_WIDTH,)
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -241,6 +260,22 @@ class ExampleVision(PromptedVision):
             each = xp.tanh(self._backend.asarray(norms, xp.float64))
             total = xp.sum(self._backend.asarray(upstream, xp.float64), axis=0)
             return Backend.of(norms).asarray((1 - each**2) * (self._directions @ total))
+
+    def encode_with_noise(self, images: Array, noise: Array) -> Array:
+        """unit(x + sum_i e_i u_i) for noise e."""
+        return Backend.of(noise).asarray(unit_rows(self._noisy(images, noise)))
+
+    def pull_back_noise(self, images: Array, noise: Array, upstream: Array) -> Array:
+        xp = self._backend.xp
+        with self._backend.computing():
+            raw_gradient = through_unit_rows(self._backend.asarray(upstream, xp.float64), self._noisy(images, noise))
+            return Backend.of(noise).asarray(self._directions @ xp.sum(raw_gradient, axis=0))
+
+    def _noisy(self, images: Array, noise: Array) -> Array:
+        xp = self._backend.xp
+        with self._backend.computing():
+            rows, shift = (self._backend.asarray(array, xp.float64) for array in (images, noise))
+            return rows + shift @ self._directions
 
     def _weights(self, prompt: Array) -> tuple[Array, Array]:
         """tanh(W p) of each token, and their mean."""

@@ -324,13 +324,14 @@ class DeepClip(DeepPrompts):
 
         def pull_back(to_text: Array, to_features: Array) -> Array:
             gradients = [self._backend.asarray(part, self._compute_dtype) for part in (to_text, to_features)]
-            with expect_out_of_memory():
-                # One power of two scales them to the range of half precision; in float32 no bit changes.
-                scale = powers_of_two(torch.cat([part.reshape(1, -1) for part in gradients], dim=1))[0, 0]
-                scaled = [gradient * scale for gradient in gradients]
-                (total,) = torch.autograd.grad(graph[:2], graph[2], scaled, retain_graph=True)
-                return self._check_finite(total / scale, parameters, "the gradient of the prompts is not finite")
-            graph.clear()
+            if graph:
+                with expect_out_of_memory():
+                    # One power of two scales them to the range of half precision; in float32 no bit changes.
+                    scale = powers_of_two(torch.cat([part.reshape(1, -1) for part in gradients], dim=1))[0, 0]
+                    scaled = [gradient * scale for gradient in gradients]
+                    (total,) = torch.autograd.grad(graph[:2], graph[2], scaled, retain_graph=True)
+                    return self._check_finite(total / scale, parameters, "the gradient of the prompts is not finite")
+                graph.clear()  # no room for its gradient
             no_tokens = LayerOutput(to_features, gradients[1].new_zeros((len(gradients[1]), 0, *self.token_shape)))
             return self.pull_back_text(parameters, to_text) + self.pull_back_images(images, parameters, no_tokens)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from zeroshift.encode.tuning.autograd_utils import (
     powers_of_two,
     refuse_pickling,
 )
+from zeroshift.encode.tuning.norms import KeptRows, NormLayers
 from zeroshift.encode.tuning.text_models import TextModelParts, text_model_parts
 from zeroshift.methods._shared.towers import PromptedText
 from zeroshift.parameters import Flag, Number, Optional
@@ -266,7 +268,7 @@ class ContextText(PromptedText):
     start, words : position of the context, for all prompts or for each, and its number of tokens; or, for each prompt,
         the positions of all its tokens.
     n_prompts : prompts V per class; the rows of `tokens` are the first prompt of every class, then the second ones.
-    modules : the modules `encode` uses. No gradients are computed for their weights.
+    modules : the modules `encode` uses. No gradients are computed for their weights, except for layer norms on request.
     chunk_size : prompts per chunk with gradients, by default 64, on a GPU 256.
     batch_size : prompts per batch without gradients.
     identity : identifies the text model.
@@ -317,26 +319,33 @@ class ContextText(PromptedText):
             "words": self.words,
             **({"n_prompts": self.n_prompts} if self.n_prompts > 1 else {}),
         }
+        initial = self._context_tensor(self.context)
         with gradient_mode(self._backend.device, gradients=False):
-            self.dimension = int(self._unit(self._context_tensor(self.context), slice(0, 1)).shape[1])
+            self.dimension = int(self._unit(initial, slice(0, 1)).shape[1])
+            # Models may hold the image side, too: only layer norms that a prompt passes through belong to this side.
+            self._norm_layers = NormLayers(self._modules, self._compute_dtype, lambda: self._unit(initial, slice(0, 1)))
+        self.norms = self._norm_layers.values if len(self._norm_layers) else None
 
     @property
     def identity(self) -> Mapping[str, Any]:
         return self._identity
 
     def features(self, context: Array) -> Array:
+        return Backend.of(context).asarray(self._features(self._context_tensor(context), "this context"))
+
+    def _features(self, tensor: torch.Tensor, what: str) -> torch.Tensor:
+        """(V K, d) of all prompts, without gradients; an error about `what` if a feature is not finite."""
         import torch
 
         parts: list[torch.Tensor] = []
         with gradient_mode(self._backend.device, gradients=False):
-            tensor = self._context_tensor(context)
             self.batch_size = for_each_chunk(
                 len(self._positions),
                 self.batch_size,
                 lambda rows: parts.append(self._unit(self._of_prompts(tensor, rows), rows)),
             )
             features = torch.cat(parts)
-        return self._checked_features(features, context)
+        return self._checked_features(features, what)
 
     def linearize(self, context: Array) -> tuple[Array, Callable[[Array], Array]]:
         import torch
@@ -346,32 +355,31 @@ class ContextText(PromptedText):
             return super().linearize(context)
         graph: list[torch.Tensor] = []
         tensor = self._context_tensor(context)
-        with (
-            gradient_mode(self._backend.device, gradients=True),
-            freeze_parameters(self._modules),
-            expect_out_of_memory(),
-        ):
+        with self._differentiable(), expect_out_of_memory():
             copies = self._of_prompts(tensor, whole).expand(n_prompts, -1, -1).clone().requires_grad_()
             graph += [self._unit(copies, whole), copies]
         if not graph:
             return super().linearize(context)
 
         def pull_back(upstream: Array) -> Array:
+            if not graph:
+                return self.pull_back(context, upstream)
             gradient = self._upstream(upstream)
             scales, total = powers_of_two(gradient), torch.zeros_like(tensor)
             with expect_out_of_memory():
                 (part,) = torch.autograd.grad(graph[0], graph[1], gradient * scales, retain_graph=True)
                 self._add_to(total, part / scales[:, :, None], whole)
                 return self._checked_gradient(total, context)
-            graph.clear()
+            graph.clear()  # no room for its gradient
             return self.pull_back(context, upstream)
 
-        return self._checked_features(graph[0].detach(), context), pull_back
+        features = self._checked_features(graph[0].detach(), "this context")
+        return Backend.of(context).asarray(features), pull_back
 
     def pull_back(self, context: Array, upstream: Array) -> Array:
         import torch
 
-        with gradient_mode(self._backend.device, gradients=True), freeze_parameters(self._modules):
+        with self._differentiable():
             tensor, gradient = self._context_tensor(context), self._upstream(upstream)
             scales, total = powers_of_two(gradient), torch.zeros_like(tensor)
 
@@ -394,13 +402,13 @@ class ContextText(PromptedText):
             classes = torch.arange(len(self._positions), device=part.device)[rows] % self.n_classes
             total.index_add_(0, classes, part)
 
-    def _checked_features(self, features: torch.Tensor, context: Array) -> Array:
+    def _checked_features(self, features: torch.Tensor, what: str) -> torch.Tensor:
         if not bool(features.isfinite().all()):
             raise ValueError(
-                "the text model returned a zero or non-finite feature for this context. Fix: dtype='float32' if it is "
+                f"the text model returned a zero or non-finite feature for {what}. Fix: dtype='float32' if it is "
                 "narrower; otherwise smaller steps."
             )
-        return Backend.of(context).asarray(features)
+        return features
 
     def _checked_gradient(self, gradient: torch.Tensor, context: Array) -> Array:
         if not bool(gradient.isfinite().all()):
@@ -409,6 +417,48 @@ class ContextText(PromptedText):
                 "Fix: load the encoder with dtype='float32' or 'bfloat16'."
             )
         return Backend.of(context).asarray(gradient)
+
+    def features_with_norms(self, norms: Array) -> Array:
+        tensor = self._norm_tensor(norms)
+        with self._norm_layers.replaced(tensor):
+            features = self._features(self._context_tensor(self.context), "these layer norms")
+        return Backend.of(norms).asarray(features)
+
+    def pull_back_norms(self, norms: Array, upstream: Array) -> Array:
+        return self._pull_back_norms(norms, upstream, None)
+
+    def linearize_norms(self, norms: Array) -> tuple[Array, Callable[[Array], Array]]:
+        if len(self._positions) > self.chunk_size:
+            return super().linearize_norms(norms)
+        tensor, context = self._norm_tensor(norms), self._context_tensor(self.context)
+        with self._differentiable():
+            kept = self._norm_layers.keep(tensor, len(self._positions), lambda rows: self._unit(context, rows))
+        if kept is None or not bool(kept.features.isfinite().all()):
+            return super().linearize_norms(norms)  # which raises the error, if the features are not finite
+        return Backend.of(norms).asarray(kept.features), lambda upstream: self._pull_back_norms(norms, upstream, kept)
+
+    def _pull_back_norms(self, norms: Array, upstream: Array, kept: KeptRows | None) -> Array:
+        context = self._context_tensor(self.context)
+        with self._differentiable():
+            gradient, self.chunk_size = self._norm_layers.pull_back(
+                self._norm_tensor(norms),
+                self._upstream(upstream),
+                self.chunk_size,
+                lambda rows: self._unit(context, rows),
+                kept,
+            )
+        return Backend.of(norms).asarray(gradient)
+
+    def _norm_tensor(self, norms: Array) -> torch.Tensor:
+        if self.norms is None:
+            raise TypeError(f"{self!r} has no layer norms that can be tuned. Fix: modules=(model,).")
+        return self._norm_layers.to_tensor("text", norms, self._backend, self._compute_dtype)
+
+    @contextmanager
+    def _differentiable(self) -> Iterator[None]:
+        """Gradients through the text side, but none for its weights."""
+        with gradient_mode(self._backend.device, gradients=True), freeze_parameters(self._modules):
+            yield
 
     def _context_tensor(self, context: Array) -> torch.Tensor:
         shape = tuple(self.context.shape)

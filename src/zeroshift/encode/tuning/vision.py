@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from zeroshift.arrays import Array, Backend, as_array, is_array, namespace, to_numpy
 from zeroshift.encode.encoder import Encoder
@@ -17,6 +20,7 @@ from zeroshift.encode.tuning.autograd_utils import (
     powers_of_two,
     refuse_pickling,
 )
+from zeroshift.encode.tuning.norms import KeptRows, NormLayers
 from zeroshift.methods._shared.towers import Patches, PromptedVision, VisionOutput
 from zeroshift.parameters import Number
 
@@ -76,6 +80,8 @@ class TokenVision(PromptedVision):
     def __init__(self, encoder: TransformersEncoder, *, chunk_size: int = CHUNK) -> None:
         import torch
 
+        # At least float32: tuning steps are smaller than the rounding of half precision.
+        self._compute_dtype = torch.promote_types(encoder.dtype, torch.float32)
         self._encoder, self._model = encoder, encoder.model
         self.chunk_size = int(Number(1, integer=True).check("chunk_size", chunk_size))
         self.batch_size = encoder.batch_size
@@ -86,10 +92,9 @@ class TokenVision(PromptedVision):
         values = to_numpy(weights).astype("float64")
         self.patches = Patches(int(values[0].size), float(values.mean()), float(values.std(ddof=1)))
         self._backend = Backend.of(weights)
-        self._norm_layers = _layer_norms(self._model.vision_model)
-        parameters = [array.detach().reshape(-1) for layer in self._norm_layers for array in (layer.weight, layer.bias)]
-        self.norms = to_numpy(self._to_compute_dtype(torch.cat(parameters))).copy()
-        self.norms.flags.writeable = False
+        self._norm_layers = NormLayers([self._model.vision_model], self._compute_dtype)
+        self.norms = self._norm_layers.values
+        self.noise_shape = self.input_shape if isinstance(encoder.preprocessing, PixelPreprocessing) else None
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -132,11 +137,9 @@ class TokenVision(PromptedVision):
             tokens = None if prompt is None else self._tokens(prompt)
 
             def encode(rows: slice) -> None:
-                states = self._states(images[rows], tokens)
+                states = self._states(self._pixels(images[rows]), tokens)
                 features = self._to_compute_dtype(self._model.visual_projection(states))
-                parts.append(
-                    VisionOutput(features / features.norm(dim=-1, keepdim=True), self._to_compute_dtype(states))
-                )
+                parts.append(VisionOutput(_unit_rows(features), self._to_compute_dtype(states)))
 
             self.batch_size = for_each_chunk(int(images.shape[0]), self.batch_size, encode)
             features, states = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
@@ -159,7 +162,7 @@ class TokenVision(PromptedVision):
             def add_gradient(rows: slice) -> None:
                 # A copy of the tokens for every image, so that each gradient can be scaled separately.
                 copies = tokens.expand(len(gradient[rows]), -1, -1).clone().requires_grad_()
-                states = self._to_compute_dtype(self._states(images[rows], copies))
+                states = self._to_compute_dtype(self._states(self._pixels(images[rows]), copies))
                 (part,) = torch.autograd.grad(states, copies, gradient[rows] * scales[rows])
                 total.add_((part / scales[rows, :, None]).sum(dim=0))
 
@@ -172,78 +175,106 @@ class TokenVision(PromptedVision):
         return Backend.of(prompt).asarray(total)
 
     def encode_with_norms(self, images: Array, norms: Array) -> Array:
-        import torch
-
-        parts: list[torch.Tensor] = []
-        with gradient_mode(self._backend.device, gradients=False):
-            tensor = self._norm_tensor(norms)
-            self.batch_size = for_each_chunk(
-                int(images.shape[0]),
-                self.batch_size,
-                lambda rows: parts.append(self._features_with_norms(images[rows], tensor)),
-            )
-            features = torch.cat(parts)
-        if not bool(features.isfinite().all()):
-            raise ValueError(
-                "the image model returned a non-finite feature for these layer norms. Fix: dtype='float32' if it is "
-                "narrower; otherwise smaller steps."
-            )
-        return Backend.of(norms).asarray(features)
+        return Backend.of(norms).asarray(self._encode_with_norms(images, self._norm_tensor(norms)))
 
     def pull_back_norms(self, images: Array, norms: Array, upstream: Array) -> Array:
+        return self._pull_back_norms(images, norms, upstream, None)
+
+    def linearize_norms(self, images: Array, norms: Array) -> tuple[Array, Callable[[Array], Array]]:
         import torch
 
-        modules = (self._model.vision_model, self._model.visual_projection)
-        with gradient_mode(self._backend.device, gradients=True), freeze_parameters(modules):
-            tensor = self._norm_tensor(norms).clone().requires_grad_()
+        tensor, count = self._norm_tensor(norms), min(int(images.shape[0]), self.chunk_size)
+        with self._differentiable():
+            kept = self._norm_layers.keep(tensor, count, lambda rows: self._raw_features(images[rows]))
+        if kept is None:
+            features = self._encode_with_norms(images, tensor)
+        elif count < images.shape[0]:
+            features = torch.cat([kept.features, self._encode_with_norms(images[count:], tensor)])
+        else:
+            features = kept.features
+        _check_finite(features, "these layer norms")
+        return Backend.of(norms).asarray(features), lambda upstream: self._pull_back_norms(
+            images, norms, upstream, kept
+        )
+
+    def _encode_with_norms(self, images: Array, norms: torch.Tensor) -> torch.Tensor:
+        with self._norm_layers.replaced(norms):
+            return self._encode_in_batches(images, self._raw_features, "these layer norms")
+
+    def _pull_back_norms(self, images: Array, norms: Array, upstream: Array, kept: KeptRows | None) -> Array:
+        with self._differentiable():
+            gradient, self.chunk_size = self._norm_layers.pull_back(
+                self._norm_tensor(norms),
+                self._to_compute_dtype(self._backend.asarray(upstream)),
+                self.chunk_size,
+                lambda rows: self._raw_features(images[rows]),
+                kept,
+            )
+        return Backend.of(norms).asarray(gradient)
+
+    def _norm_tensor(self, norms: Array) -> torch.Tensor:
+        return self._norm_layers.to_tensor("vision", norms, self._backend, self._compute_dtype)
+
+    def encode_with_noise(self, images: Array, noise: Array) -> Array:
+        tensor = self._noise_tensor(noise)
+        features = self._encode_in_batches(
+            images, lambda rows: _unit_rows(self._raw_features(rows, tensor)), "this noise"
+        )
+        return Backend.of(noise).asarray(features)
+
+    def pull_back_noise(self, images: Array, noise: Array, upstream: Array) -> Array:
+        import torch
+
+        with self._differentiable():
+            tensor = self._noise_tensor(noise).clone().requires_grad_()
             gradient = self._to_compute_dtype(self._backend.asarray(upstream))
             scale, total = powers_of_two(gradient.reshape(1, -1)), torch.zeros_like(tensor, requires_grad=False)
 
             def add_gradient(rows: slice) -> None:
-                features = self._features_with_norms(images[rows], tensor)
+                features = _unit_rows(self._raw_features(images[rows], tensor))
                 (part,) = torch.autograd.grad(features, tensor, gradient[rows] * scale)
                 total.add_(part / scale[0])
 
             self.chunk_size = for_each_chunk(int(images.shape[0]), self.chunk_size, add_gradient)
         if not bool(total.isfinite().all()):
             raise ValueError(
-                "the gradient of the layer norms is not finite: it exceeds the range of the image model's precision. "
+                "the gradient of the noise is not finite: it exceeds the range of the image model's precision. "
                 "Fix: load the encoder with dtype='float32' or 'bfloat16'."
             )
-        return Backend.of(norms).asarray(total)
+        return Backend.of(noise).asarray(total)
 
-    def _norm_tensor(self, norms: Array) -> torch.Tensor:
-        assert self.norms is not None
-        if not is_array(norms) or tuple(norms.shape) != self.norms.shape:
-            given = tuple(norms.shape) if is_array(norms) else type(norms).__name__
-            raise ValueError(f"norms must have the shape {self.norms.shape}, like vision.norms; got {given}.")
-        return self._to_compute_dtype(self._backend.asarray(norms))
-
-    def _features_with_norms(self, images: Array, norms: torch.Tensor) -> torch.Tensor:
-        """(B, d), not normalised, with the weights and biases `norms` (P,) in the layer norms."""
+    def _encode_in_batches(self, images: Array, encode: Callable[[Array], torch.Tensor], what: str) -> torch.Tensor:
+        """`encode` of all images, without gradients; an error about `what` if a feature is not finite."""
         import torch
 
-        caller = threading.get_ident()
-        sizes = [size for layer in self._norm_layers for size in (layer.weight.numel(), layer.bias.numel())]
-        parts = torch.split(norms, sizes)
-        given = {layer: parts[2 * n : 2 * n + 2] for n, layer in enumerate(self._norm_layers)}
+        parts: list[torch.Tensor] = []
+        with gradient_mode(self._backend.device, gradients=False):
+            self.batch_size = for_each_chunk(
+                int(images.shape[0]), self.batch_size, lambda rows: parts.append(encode(images[rows]))
+            )
+            features = torch.cat(parts)
+        _check_finite(features, what)
+        return features
 
-        def with_norms(module: Any, arguments: Any, output: torch.Tensor) -> torch.Tensor:
-            if threading.get_ident() != caller:  # another thread uses the same model
-                return output
-            weight, bias = given[module]
-            # In the precision of `norms`: a step is smaller than the rounding of half precision.
-            return torch.nn.functional.layer_norm(
-                arguments[0].to(norms.dtype), module.normalized_shape, weight, bias, module.eps
-            ).to(output.dtype)
+    @contextmanager
+    def _differentiable(self) -> Iterator[None]:
+        """Gradients through the image side, but none for its weights."""
+        modules = (self._model.vision_model, self._model.visual_projection)
+        with gradient_mode(self._backend.device, gradients=True), freeze_parameters(modules):
+            yield
 
-        handles = [layer.register_forward_hook(with_norms) for layer in self._norm_layers]
-        try:
-            states = self._states(images, None)
-        finally:
-            for handle in handles:
-                handle.remove()
+    def _raw_features(self, images: Array, noise: torch.Tensor | None = None) -> torch.Tensor:
+        """(B, d), not normalised."""
+        states = self._states(self._pixels(images, noise), None)
         return self._to_compute_dtype(self._model.visual_projection(states))
+
+    def _noise_tensor(self, noise: Array) -> torch.Tensor:
+        if self.noise_shape is None:
+            raise TypeError(f"{self!r} does not take pixels, so that no noise can be added to them.")
+        if not is_array(noise) or tuple(noise.shape) != self.noise_shape:
+            given = tuple(noise.shape) if is_array(noise) else type(noise).__name__
+            raise ValueError(f"noise must have the shape {self.noise_shape}, that of an image; got {given}.")
+        return self._to_compute_dtype(self._backend.asarray(noise))
 
     def _tokens(self, prompt: Array) -> torch.Tensor:
         if not is_array(prompt) or len(prompt.shape) != 2 or prompt.shape[1] != self.width or not prompt.shape[0]:
@@ -252,13 +283,21 @@ class TokenVision(PromptedVision):
         return self._to_compute_dtype(self._backend.asarray(prompt))
 
     def _to_compute_dtype(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Convert to at least float32: tuning steps are smaller than the rounding of half precision."""
+        return tensor.to(self._compute_dtype)
+
+    def _pixels(self, images: Array, noise: torch.Tensor | None = None) -> torch.Tensor:
+        """The input of the model, with `noise` added to the brightness, which stays from 0 to 1."""
+        if noise is None:
+            return self._encoder._to_device(to_numpy(images), first=True)
         import torch
 
-        return tensor.to(torch.promote_types(self._encoder.dtype, torch.float32))
+        assert isinstance(self._encoder.preprocessing, PixelPreprocessing)
+        black, white = torch.from_numpy(self._encoder.preprocessing.table).to(noise)[:, (0, 255), None, None].unbind(1)
+        brightness = (torch.from_numpy(np.ascontiguousarray(to_numpy(images))).to(noise) / 255 + noise).clamp(0, 1)
+        return (black + brightness * (white - black)).to(self._encoder.dtype)
 
-    def _states(self, images: Array, tokens: torch.Tensor | None) -> torch.Tensor:
-        """(B, width), with additional `tokens`, (B, n, width) or (n, width) for all images."""
+    def _states(self, pixels: torch.Tensor, tokens: torch.Tensor | None) -> torch.Tensor:
+        """(B, width) of `_pixels`, with additional `tokens`, (B, n, width) or (n, width) for all images."""
         import torch
 
         caller = threading.get_ident()
@@ -269,7 +308,6 @@ class TokenVision(PromptedVision):
             # Position embeddings are already added, so the order does not matter, except that the class token is first.
             return torch.cat([embeddings, tokens.expand(len(embeddings), -1, -1).to(embeddings.dtype)], dim=1)
 
-        pixels = self._encoder._to_device(to_numpy(images), first=True)
         handle = self._model.vision_model.embeddings.register_forward_hook(append_tokens)
         try:
             states: torch.Tensor = self._model.vision_model(pixel_values=pixels).pooler_output
@@ -284,8 +322,13 @@ class TokenVision(PromptedVision):
         return f"<vision of {self._encoder!r}>"
 
 
-def _layer_norms(model: Any) -> list[Any]:
-    """The layer norms with weights and biases, in the order of the model's modules."""
-    import torch
+def _check_finite(features: torch.Tensor, what: str) -> None:
+    if not bool(features.isfinite().all()):
+        raise ValueError(
+            f"the image model returned a non-finite feature for {what}. Fix: dtype='float32' if it is "
+            "narrower; otherwise smaller steps."
+        )
 
-    return [layer for layer in model.modules() if isinstance(layer, torch.nn.LayerNorm) and layer.bias is not None]
+
+def _unit_rows(features: torch.Tensor) -> torch.Tensor:
+    return features / features.norm(dim=-1, keepdim=True)

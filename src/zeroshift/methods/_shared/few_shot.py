@@ -51,6 +51,10 @@ class FewShotMethod(Method):
         """The parameters used for prediction: those chosen with the validation set, or else those given."""
         return {}
 
+    @property
+    def _adapted_together(self) -> int:
+        return 1  # a batch size is that of the training
+
     def _to_float64(self, array: Array) -> Array:
         """Fits are computed in float64, whatever the precision of the samples."""
         backend = Backend.of(self.prototypes)

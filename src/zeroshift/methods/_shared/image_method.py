@@ -1,4 +1,4 @@
-"""Base classes of methods that tune prompts of the image encoder: their input is images, not features."""
+"""Base classes of methods that change what the image encoder computes: their input is images, not features."""
 
 from __future__ import annotations
 
@@ -122,12 +122,12 @@ class ImageMethod(ImageInput):
 
 
 class EpisodicImageMethod(ImageInput, EpisodicMethod):
-    """An episodic method that encodes each image, or its views, with `maple`. A subclass defines `_episode`."""
+    """An episodic method that encodes each image, or its views. A subclass defines `_image_side` and `_episode`."""
 
-    maple: CoupledPrompts = model_parameter(
-        Model(CoupledPrompts, "zeroshift.encode.load_maple(encoder, checkpoint, class_names)"),
-        "Both sides of the encoder with MaPLe's trained prompts.",
-    )
+    @property
+    @abstractmethod
+    def _image_side(self) -> PromptedVision | CoupledPrompts:
+        """The model that encodes the images."""
 
     @abstractmethod
     def _episode(self, views: Array) -> Array:
@@ -135,15 +135,15 @@ class EpisodicImageMethod(ImageInput, EpisodicMethod):
 
     def _answer(self, features: Array, *, learn: bool, probabilities: bool) -> Array:
         features = as_array("images", features)
-        single = len(features.shape) == len(self.maple.input_shape)
+        single = len(features.shape) == len(self._image_side.input_shape)
         images = features[None] if single else features
-        self.maple.check("images", images)
+        self._image_side.check("images", images)
         answer = self._answer_images(images[:, None], learn=learn, probabilities=probabilities)
         return answer[0] if single else answer
 
     def _answer_views(self, views: Array, *, learn: bool, probabilities: bool) -> Array:
         views = as_array("views", views)
-        single = len(views.shape) == len(self.maple.input_shape) + 1
+        single = len(views.shape) == len(self._image_side.input_shape) + 1
         images = views[None] if single else views
         self._check_views(images)
         answer = self._answer_images(images, learn=learn, probabilities=probabilities)
@@ -155,7 +155,7 @@ class EpisodicImageMethod(ImageInput, EpisodicMethod):
         return self._collect(self._rows(images), images, run, learn, probabilities)
 
     def _check_views(self, images: Any) -> None:
-        shape = self.maple.input_shape
+        shape = self._image_side.input_shape
         if len(images.shape) != len(shape) + 2 or not images.shape[0]:
             raise ValueError(
                 f"views must have the shape (N, V, {', '.join(map(str, shape))}), or without the N for one image, as "
@@ -163,7 +163,7 @@ class EpisodicImageMethod(ImageInput, EpisodicMethod):
                 "Fix: zeroshift.pipeline makes them."
             )
         for number in range(images.shape[0]):
-            self.maple.check(f"views[{number}]", images[number])
+            self._image_side.check(f"views[{number}]", images[number])
 
     def _images_per_block(self, n_views: int) -> int:
         return 1

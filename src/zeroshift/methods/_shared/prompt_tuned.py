@@ -15,7 +15,7 @@ from zeroshift.parameters import Model, Number, model_parameter, parameter
 from zeroshift.views import select_lowest_entropy
 from zeroshift.zero_shot import logits
 
-__all__ = ["MAX_PROTOTYPE_GAP", "TEXT", "EpisodicPromptTuning", "PromptTuned"]
+__all__ = ["MAX_PROTOTYPE_GAP", "TEXT", "EpisodicPromptTuning", "PromptTuned", "check_text"]
 
 TEXT = Model(PromptedText, "zeroshift.encode.prompted_text(encoder, class_names)")
 
@@ -26,9 +26,48 @@ It covers rounding in half precision, but not another prompt.
 """
 
 
+def check_text(
+    text: PromptedText,
+    prototypes: Array,
+    positions: tuple[str, ...] = ("end",),
+    classifier: Callable[[Array, int], Array] | None = None,
+) -> Array:
+    """The features (V K, d) of the text side's own context, in float64 and in the library of the prototypes.
+
+    `positions` are those of the name in the V prompts of a class. `classifier` makes (K, d) of the features and K; None
+    stands for the features themselves. ValueError if the prototypes are others: the method starts there.
+    """
+    expected = tuple(prototypes.shape)
+    if (text.n_classes, text.dimension) != expected:
+        raise ValueError(
+            f"text has {text.n_classes} classes in d = {text.dimension}, the prototypes have "
+            f"{expected[0]} in d = {expected[1]}. Fix: make both from the same encoder and class names."
+        )
+    if text.n_prompts != len(positions):
+        wanted = positions[0] if len(positions) == 1 else positions
+        raise ValueError(
+            f"text must have {len(positions)} prompts per class; it has {text.n_prompts}. "
+            f"Fix: zeroshift.encode.prompted_text(encoder, class_names, position={wanted!r})."
+        )
+    backend = Backend.of(prototypes)
+    with backend.computing():
+        context = backend.asarray(text.context, backend.xp.float64)
+        features = backend.asarray(text.features(context), backend.xp.float64)
+        own = features if classifier is None else classifier(features, text.n_classes)
+        gap = to_numpy(own - backend.asarray(prototypes, backend.xp.float64))
+    if float(np.abs(gap).max()) > MAX_PROTOTYPE_GAP:
+        start = "text.features(text.context)" if text.n_prompts == 1 else "the method's prototypes_of(text)"
+        raise ValueError(
+            "prototypes differ from the features of text's own context, where this method starts. "
+            f"Fix: prototypes={start}, or zeroshift.encode.make_method."
+        )
+    return features
+
+
 class PromptTuned(Method):
     """A method whose classifier is a prompt. Its prototypes are the text features of the initial context."""
 
+    starts_from_prompt = True
     context_words: ClassVar[str] = "a photo of a"
     """The words whose embeddings are tuned when `zeroshift.encode` creates the method."""
     name_positions: ClassVar[tuple[str, ...]] = ("end",)
@@ -44,44 +83,21 @@ class PromptTuned(Method):
     )
 
     def _validate(self) -> None:
-        expected = (self.n_classes, self.dimension)
-        if (self.text.n_classes, self.text.dimension) != expected:
-            raise ValueError(
-                f"text has {self.text.n_classes} classes in d = {self.text.dimension}, the prototypes have "
-                f"{expected[0]} in d = {expected[1]}. Fix: make both from the same encoder and class names."
-            )
-        if self.text.n_prompts != len(self.name_positions):
-            wanted = self.name_positions[0] if len(self.name_positions) == 1 else self.name_positions
-            raise ValueError(
-                f"text must have {len(self.name_positions)} prompts per class; it has {self.text.n_prompts}. "
-                f"Fix: zeroshift.encode.prompted_text(encoder, class_names, position={wanted!r})."
-            )
         backend = Backend.of(self.prototypes)
+        # (n, width) and (K, d) in float64. Both are shared between copies and never written to.
+        self._initial_text: Array = check_text(self.text, self.prototypes, self.name_positions, self._classifier)
         with backend.computing():
-            # (n, width) and (K, d) in float64. Both are shared between copies and never written to.
             self._initial_context: Array = backend.asarray(self.text.context, backend.xp.float64)
-            self._initial_text: Array = self._text_features(self._initial_context)
-            classifier = self._classifier(self._initial_text)
-            gap = to_numpy(classifier - backend.asarray(self.prototypes, backend.xp.float64))
-        if float(np.abs(gap).max()) > MAX_PROTOTYPE_GAP:
-            own = (
-                "text.features(text.context)"
-                if self.text.n_prompts == 1
-                else f"{type(self).__name__}.prototypes_of(text)"
-            )
-            raise ValueError(
-                "prototypes differ from the features of text's own context, where this method starts. "
-                f"Fix: prototypes={own}, or zeroshift.encode.make_method."
-            )
 
-    def _classifier(self, text: Array) -> Array:
+    @staticmethod
+    def _classifier(text: Array, n_classes: int) -> Array:
         """The classifier (K, d) that the text features of all prompts make: with one prompt per class themselves."""
         return text
 
     @classmethod
     def prototypes_of(cls, text: PromptedText) -> Array:
         """The prototypes (K, d) that this method starts from, with the initial words of `text`."""
-        return text.features(text.context)
+        return cls._classifier(text.features(text.context), text.n_classes)
 
     def _text_features(self, context: Array) -> Array:
         """Text features (K, d) in float64."""

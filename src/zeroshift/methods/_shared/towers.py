@@ -57,6 +57,9 @@ class PromptedText(Tower):
     """Prompts V per class, which differ in the place of the context. Features are (V K, d), the first prompt of every
     class first."""
 
+    norms: np.ndarray | None = None
+    """Weights and biases of all layer norms in one vector (P,), float32 or float64; None if they cannot be tuned."""
+
     @abstractmethod
     def features(self, context: Array) -> Array:
         """Unit text features (K, d) when the embeddings of the context words are `context`: (n, width), or (K, n,
@@ -79,6 +82,24 @@ class PromptedText(Tower):
         Where all prompts fit into one chunk, a model may keep what the gradient needs, instead of encoding them again.
         """
         return self.features(context), partial(self.pull_back, context)
+
+    def features_with_norms(self, norms: Array) -> Array:
+        """Unit text features (K, d) of the initial context, when the layer norms have the weights and biases `norms`.
+
+        They have the library and device of `norms`.
+        """
+        raise TypeError(f"{self!r} has no layer norms that can be tuned. Fix: zeroshift.encode.prompted_text(...).")
+
+    def pull_back_norms(self, norms: Array, upstream: Array) -> Array:
+        """Gradient (P,) of sum(upstream * features_with_norms(norms)), for upstream (K, d)."""
+        raise TypeError(f"{self!r} has no layer norms that can be tuned. Fix: zeroshift.encode.prompted_text(...).")
+
+    def linearize_norms(self, norms: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """`features_with_norms(norms)`, and a function from `upstream` to `pull_back_norms(norms, upstream)`.
+
+        A model may keep what it computed for the features until that function is called, and is then faster.
+        """
+        return self.features_with_norms(norms), partial(self.pull_back_norms, norms)
 
 
 class VisionOutput(NamedTuple):
@@ -140,6 +161,27 @@ class PromptedVision(Tower):
     def pull_back_norms(self, images: Array, norms: Array, upstream: Array) -> Array:
         """Gradient (P,) of sum(upstream * encode_with_norms(images, norms)), for upstream (B, d)."""
         raise TypeError(f"{self!r} has no layer norms that can be tuned. Fix: zeroshift.encode.prompted_vision(...).")
+
+    def linearize_norms(self, images: Array, norms: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """`encode_with_norms(images, norms)`, and a function from `upstream` to `pull_back_norms` of both with it.
+
+        A model may keep what it computed for some images until that function is called, and is then faster.
+        """
+        return self.encode_with_norms(images, norms), lambda upstream: self.pull_back_norms(images, norms, upstream)
+
+    noise_shape: tuple[int, ...] | None = None
+    """Shape of a noise map, which is the same for all images; None if noise cannot be added to them."""
+
+    def encode_with_noise(self, images: Array, noise: Array) -> Array:
+        """Unit features (B, d) of images with `noise` added to their pixels, whose brightness is from 0 to 1.
+
+        Brightness below 0 and above 1 is cut off. The features have the library and device of `noise`.
+        """
+        raise TypeError(f"{self!r} cannot add noise to images. Fix: zeroshift.encode.prompted_vision(...).")
+
+    def pull_back_noise(self, images: Array, noise: Array, upstream: Array) -> Array:
+        """Gradient of sum(upstream * encode_with_noise(images, noise)), of the shape of noise, for upstream (B, d)."""
+        raise TypeError(f"{self!r} cannot add noise to images. Fix: zeroshift.encode.prompted_vision(...).")
 
 
 class LayerOutput(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,12 +11,17 @@ from typing import Any
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, Labelled, as_array, to_numpy
+from zeroshift.methods._shared.few_shot import FewShotMethod, row_blocks
 from zeroshift.methods._shared.tuning import SGD, AdamW
+from zeroshift.parameters import Number, array_parameter, parameter, state
 from zeroshift.serialization import restoring
 
 __all__ = [
     "WARM_UP_RATE",
+    "Adam",
     "Trained",
+    "TrainedMethod",
+    "accuracy_on",
     "batches",
     "checked_order",
     "cosine_rate",
@@ -113,6 +119,43 @@ def label_loss(logits: Array, labels: Array) -> tuple[Array, Array]:
     return loss, gradient
 
 
+class Adam(AdamW):
+    """Adam with L2 regularisation, as in torch: `weight_decay` times the parameter is added to its gradient.
+
+    >>> Adam(rate=0.1, weight_decay=0.5).step(np.array([4.0]), np.array([-1.0]))
+    array([3.9])
+    """
+
+    def __init__(self, rate: float, *, weight_decay: float) -> None:
+        super().__init__(rate, weight_decay=0.0)
+        self._l2 = weight_decay
+
+    def step(self, parameter: Array, gradient: Array) -> Array:
+        return super().step(parameter, gradient + self._l2 * parameter)
+
+
+def accuracy_on(
+    samples: Labelled | None, scores: Callable[[Sequence[Array], Array], Array], width: int
+) -> Callable[[Sequence[Array]], float] | None:
+    """A function of parameters: how accurate the scores are on labelled samples; None without samples.
+
+    `scores` is a function of parameters and features in float64, and needs `width` numbers per sample.
+    """
+    if samples is None:
+        return None
+    features, labels = samples
+    backend = Backend.of(features)
+
+    def accuracy(parameters: Sequence[Array]) -> float:
+        right = 0
+        for block in row_blocks(len(labels), width, backend):
+            found = to_numpy(scores(parameters, backend.asarray(features[block], backend.xp.float64)))
+            right += int((found.argmax(axis=1) == labels[block]).sum())
+        return right / len(labels)
+
+    return accuracy
+
+
 @dataclass
 class Trained:
     """What training results in, as a piece of state."""
@@ -200,3 +243,49 @@ def train(
                 best, best_epoch = parameters, epoch + 1
     values = np.array([float(loss) for loss in losses], dtype=np.float64)
     return Trained(parameters if accuracy is None else best, values, np.array(accuracies), best_epoch)
+
+
+class TrainedMethod(FewShotMethod):
+    """A classifier whose parameters are trained once, on the support samples, when the method is made.
+
+    A subclass defines `_train`, and `_derive`, which computes what prediction needs from `_trained`.
+    """
+
+    epochs: int | None
+    seed: int = parameter(Number(low=0, integer=True), "Seed of the order of the samples.", default=0)
+    order: Array | None = array_parameter(
+        "The order of the support samples in each epoch, (epochs, n), in place of a random one.", default=None
+    )
+
+    # A reset leaves what was trained: training again would give the same.
+    _trained: Trained = state(
+        lambda self: self.__dict__.get("_trained") or self._train(),
+        saved_as="",
+        merge=lambda mine, theirs: mine,  # the same, by the same parameters
+        check=lambda self, trained: self._check_trained(trained),
+    )
+
+    def _validate(self) -> None:
+        super()._validate()
+        self.order = checked_order(self.order, self._epochs, len(self.support[1]))
+
+    @property
+    def _epochs(self) -> int:
+        """The number of epochs."""
+        assert self.epochs is not None
+        return self.epochs
+
+    def _fit(self) -> None:
+        """Nothing: what is learned is a piece of state."""
+
+    @abstractmethod
+    def _train(self) -> Trained:
+        """The parameters learned from `support`."""
+
+    def _check_trained(self, trained: Trained) -> None:
+        """ValueError for what no training leads to."""
+
+    @property
+    def losses(self) -> np.ndarray:
+        """The mean loss of each batch of the training, before its step."""
+        return self._trained.losses.copy()
