@@ -23,11 +23,12 @@ from sections import machine, replace_section
 from zeroshift import FeatureSet
 from zeroshift.cli.compare import choose_methods
 from zeroshift.data import packs
-from zeroshift.evaluate import DatasetRef, Ledger, Plan, plan_comparison, run_plan
+from zeroshift.evaluate import DatasetRef, Ledger, Plan, describe_skipped, plan_comparison, run_plan
 from zeroshift.evaluate.leaderboard import DRAWS, Leaderboard, build_leaderboard, resampled_accuracies
 from zeroshift.evaluate.outcomes import Outcomes, read_outcomes
 from zeroshift.evaluate.protocols import find_protocol
 from zeroshift.evaluate.results import OUTCOMES, flatten
+from zeroshift.methods.inputs import SECOND
 from zeroshift.report.compare_tables import write_section
 from zeroshift.report.leaderboard import (
     LEADERBOARD_MARKS,
@@ -59,8 +60,10 @@ def shared() -> list[DatasetRef]:
 
 def run(datasets: Sequence[DatasetRef], orders: int, shots: int) -> list[dict[str, Any]]:
     """The records of all runs; those that are missing are made."""
-    specs = [spec for spec in choose_methods(METHODS, []) if spec.missing_input() is None]
+    specs = [spec for spec in choose_methods(METHODS, []) if spec.missing_input(SECOND) is None]
     plan = plan_comparison(datasets, specs, orders=orders, shots=shots, protocol=PROTOCOL)
+    for line in describe_skipped(plan.skipped):
+        print(f"left out: {line}", flush=True)
     ledger = Ledger(RECORDS / "runs")
     notes = {"machine": machine()}
     rows = []

@@ -31,8 +31,11 @@ from sections import replace_section
 
 import zeroshift
 from plain import (
+    ape,
     bca,
+    boostadapter,
     clip_adapter,
+    cosmic,
     dmn,
     dota,
     ecalp,
@@ -50,6 +53,7 @@ from plain import (
     timo,
     tip_adapter,
     tip_adapter_f,
+    tip_x,
     transclip,
     zlap,
 )
@@ -64,6 +68,8 @@ SHOTS, VALIDATION_SHOTS, PROMPTS, UNLABELLED = 4, 4, 8, 1000
 EXTRA_A_CLASS = 24
 """Samples per class for the support, the validation set and the unlabelled samples; they are not predicted."""
 PROMPT_NOISE = 0.5
+SECOND_DIMENSION = 64
+"""Of features that stand for those of a second encoder: a random nonlinear function of the first one's."""
 WARM_UP = 64
 STREAMED = 300
 """At most this many samples are passed one per call."""
@@ -76,6 +82,8 @@ class Peer(NamedTuple):
 
 
 FEW_SHOT = ("support", "validation")
+PER_SAMPLE = ("features", "second")
+"""Inputs with one row per sample, which a method gets with its calls."""
 PEERS = {
     "tda": Peer(tda.scores, "online"),
     "dmn": Peer(dmn.scores, "online"),
@@ -87,6 +95,8 @@ PEERS = {
     "onzeta": Peer(onzeta.scores, "online"),
     "pta": Peer(pta.scores, "online"),
     "freetta": Peer(freetta.scores, "online"),
+    "boostadapter": Peer(boostadapter.scores, "online"),
+    "cosmic": Peer(cosmic.scores, "online", ("second",)),
     "zlap_inductive": Peer(zlap.inductive_scores, "online", ("unlabelled",)),
     "transclip": Peer(transclip.scores, "transductive"),
     "histo_transclip": Peer(histo_transclip.scores, "transductive", ("prompts",)),
@@ -94,6 +104,8 @@ PEERS = {
     "zlap": Peer(zlap.scores, "transductive"),
     "frolic": Peer(frolic.scores, "transductive", ("prompts",)),
     "tip_adapter": Peer(tip_adapter.scores, "few-shot", FEW_SHOT),
+    "ape": Peer(ape.scores, "few-shot", FEW_SHOT),
+    "tip_x": Peer(tip_x.scores, "few-shot", FEW_SHOT),
     "gda_clip": Peer(gda_clip.scores, "few-shot", FEW_SHOT),
     "timo": Peer(timo.scores, "few-shot", (*FEW_SHOT, "prompts")),
     "timo_s": Peer(timo.searched_scores, "few-shot", (*FEW_SHOT, "prompts")),
@@ -113,7 +125,10 @@ class Size(NamedTuple):
 SIZES = {"small": Size(10, 256, 1500, 1500), "medium": Size(100, 512, 2000, 2000), "large": Size(1000, 512, 300, 3000)}
 FEWER = {("medium", "dota"): 200, ("medium", "oga"): 200, ("large", "dota"): 20, ("large", "oga"): 40}
 FEWER |= {("large", "frolic"): 300, ("medium", "freetta"): 200, ("large", "freetta"): 20}
+FEWER |= {("medium", "cosmic"): 500, ("large", "cosmic"): 20}
 """Number of samples where the plain version would take many minutes."""
+UNSEARCHED = {("large", "ape"), ("large", "tip_x")}
+"""Without validation samples: the plain search of three parameters would take hours."""
 
 
 @cache
@@ -128,8 +143,11 @@ def arrays(problem: str, samples: int) -> dict[str, Any]:
     validation = np.concatenate([rows[SHOTS : SHOTS + VALIDATION_SHOTS] for rows in places])
     noise = np.random.default_rng(0).standard_normal((size.classes, PROMPTS, size.dimension), np.float32)
     prompts = problem_data.prototypes[:, None] + PROMPT_NOISE * noise / np.sqrt(np.float32(size.dimension))
+    mixing = np.random.default_rng(1).standard_normal((size.dimension, SECOND_DIMENSION), np.float32)
+    second = np.tanh(2 * problem_data.features[:samples] @ mixing)
     return {
         "features": problem_data.features[:samples],
+        "second": second / np.linalg.norm(second, axis=1, keepdims=True),
         "prototypes": problem_data.prototypes,
         "support": (rest[support], labels[support]),
         "validation": (rest[validation], labels[validation]),
@@ -149,7 +167,8 @@ def measure(name: str, problem: str, device: str, repeats: int, threads: int, li
     peer, size = PEERS[name], SIZES[problem]
     samples = FEWER.get((problem, name), size.online if peer.kind == "online" else size.transductive)
     given = arrays(problem, samples)
-    given = {key: given[key] for key in ("features", "prototypes", *peer.given)}
+    left_out = {"validation"} if (problem, name) in UNSEARCHED else set()
+    given = {key: given[key] for key in ("features", "prototypes", *peer.given) if key not in left_out}
     on_device = {key: to_torch(value, device) for key, value in given.items()}
     method = zeroshift.methods.get(name).cls
     implementations = {
@@ -162,7 +181,7 @@ def measure(name: str, problem: str, device: str, repeats: int, threads: int, li
     clock = Clock(backend)
     with limit_threads(threads):
         for call, arguments in implementations.values():
-            call(**{**arguments, "features": arguments["features"][:WARM_UP]})
+            call(**{**arguments, **{name: arguments[name][:WARM_UP] for name in PER_SAMPLE if name in arguments}})
         seconds: dict[str, list[float]] = {who: [] for who in implementations}
         answers, busy, began = {}, [busy_cores() or 0.0], time.perf_counter()
         for turn in range(repeats):
@@ -202,7 +221,8 @@ def plain_version(name: str, method: type) -> Callable[..., torch.Tensor]:
 
 
 def our_scores(method: type, features: Any, prototypes: Any, **rest: Any) -> Any:
-    return make_method(method, prototypes, **rest).adapt_scores(features)
+    calls = {name: rest.pop(name) for name in PER_SAMPLE if name in rest}
+    return make_method(method, prototypes, **rest).adapt_scores(features, **calls)
 
 
 def make_method(method: type, prototypes: Any, **rest: Any) -> Any:
@@ -214,14 +234,16 @@ def make_method(method: type, prototypes: Any, **rest: Any) -> Any:
 
 def time_one_by_one(method: type, given: dict[str, Any], clock: Clock) -> dict[str, dict[str, float]]:
     """Seconds per sample of a method and of OnlineADAPT, one sample per call."""
-    features = given["features"][:STREAMED]
-    rest = {key: value for key, value in given.items() if key != "features"}
+    rows = {key: given[key][:STREAMED] for key in PER_SAMPLE if key in given}
+    rest = {key: value for key, value in given.items() if key not in PER_SAMPLE}
     adapt = zeroshift.methods.create("adapt_online", given["prototypes"])
     adapters = {"method": make_method(method, **rest), "adapt_online": adapt}
     taken: dict[str, list[float]] = {who: [] for who in adapters}
-    for x in features:
-        for who, adapter in adapters.items():
-            taken[who].append(clock.time(adapter.adapt, x)[0])
+    for i, x in enumerate(rows.pop("features")):
+        calls = {"method": partial(adapters["method"].adapt, x, **{name: array[i] for name, array in rows.items()})}
+        calls["adapt_online"] = partial(adapt.adapt, x)
+        for who, call in calls.items():
+            taken[who].append(clock.time(call)[0])
     return {who: time_spread(each) for who, each in taken.items()}
 
 

@@ -5,34 +5,83 @@ python benchmarks/scale_fit_rows.py
 
 from __future__ import annotations
 
+import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from sections import machine, replace_section
 
-from zeroshift import TransductiveAnchoredMixture, normalize
+from zeroshift import FeatureSet, TransductiveAnchoredMixture, normalize
 from zeroshift.data import packs
 from zeroshift.distributed import FeatureShards, adapt
 
-ROWS, NOISE = 100_000, 0.2
+ROWS, NOISE, DRAWS = 100_000, 0.2, 4
+
+SHARES_OF, SHARES = "cifar10c_fog_5", (0.05, 0.1, 0.2, 0.5)
+
+
+def noisy_copies(pack: FeatureSet, rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the pack in random order, each copy with noise of its own, and their labels."""
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(np.arange(rows) % pack.n_samples)
+    features = np.asarray(pack.features, np.float32)[order]
+    noise = rng.standard_normal(features.shape, dtype=np.float32) / features.shape[1] ** 0.5
+    assert pack.labels is not None
+    return normalize(features + NOISE * noise), pack.labels[order]
+
+
+def measure(pack: FeatureSet, rows: int, seed: int = 0, shares: Sequence[float] = (0.1,)) -> list[float]:
+    """Accuracy of zero-shot, with all rounds over all rows, and with rounds over each of these shares."""
+    features, labels = noisy_copies(pack, rows, seed)
+    prototypes = pack.prototypes_for()
+    accuracy = [100 * float(((features @ prototypes.T).argmax(1) == labels).mean())]
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(Path(folder, "0.npy"), features)
+        for share in (None, *shares):
+            method = TransductiveAnchoredMixture(prototypes, logit_scale=pack.logit_scale)
+            shards, task_rows = FeatureShards.open(folder), max(1, rows // 5)
+            adapt(method, shards, on="local:0", task_rows=task_rows, fit_rows=share, exact=share is None)
+            accuracy.append(100 * float((method.predict(features).argmax(1) == labels).mean()))
+    return accuracy
+
+
+def compare_shares() -> None:
+    """How far single draws are from all rows, by the size of the sample."""
+    found = np.array([measure(packs.load(SHARES_OF), ROWS, seed, SHARES) for seed in range(DRAWS)])
+    differences = found[:, 2:] - found[:, 1:2]
+    lines = ["| rows in the sample | mean difference | root mean square | by draw |", "|---" * 4 + "|"]
+    for share, draws in zip(SHARES, differences.T, strict=True):
+        each = ", ".join(f"{draw:+.2f}" for draw in draws)
+        root = float((draws**2).mean() ** 0.5)
+        lines.append(f"| {share * ROWS:,.0f} | {draws.mean():+.2f} | {root:.2f} | {each} |")
+    lines += ["", f"{SHARES_OF}, {ROWS:,} rows, {DRAWS} draws. {machine()}."]
+    replace_section("scale_fit_shares", "\n".join(lines))
 
 
 def main() -> None:
+    lines = ["| pack | zero-shot | all rows | a tenth, then all once | difference | by draw |", "|---" * 6 + "|"]
+    differences = []
     for info in packs.list():
+        if info.n_views:
+            continue
         pack = packs.load(info.name)
-        rng = np.random.default_rng(0)
-        order = rng.permutation(np.arange(ROWS) % pack.n_samples)
-        rows = np.asarray(pack.features, np.float32)[order]
-        rows = normalize(rows + NOISE * rng.normal(size=rows.shape).astype(np.float32) / rows.shape[1] ** 0.5)
-        accuracy = []
-        with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-            np.save(Path(folder, "0.npy"), rows)
-            for options in ({"exact": True}, {"fit_rows": 0.1}):
-                method = TransductiveAnchoredMixture(pack.prototypes_for(), logit_scale=pack.logit_scale)
-                adapt(method, FeatureShards.open(folder), on="local:0", task_rows=20_000, **options)
-                accuracy.append(100 * (method.predict(rows).argmax(1) == pack.labels[order]).mean())
-        print(f"| {info.name} | {accuracy[0]:.2f} | {accuracy[1]:.2f} | {accuracy[1] - accuracy[0]:+.2f} |", flush=True)
+        found = np.array([measure(pack, ROWS, seed) for seed in range(DRAWS)])
+        differences.append(found[:, 2] - found[:, 1])
+        means = " | ".join(f"{value:.2f}" for value in found.mean(axis=0))
+        draws = ", ".join(f"{value:+.2f}" for value in differences[-1])
+        lines.append(f"| {info.name} | {means} | {differences[-1].mean():+.2f} | {draws} |")
+        print(lines[-1], flush=True)
+    every = np.concatenate(differences)
+    lines += [
+        "",
+        f"{ROWS:,} rows each, {DRAWS} draws of copies, noise and sample. Mean difference {every.mean():+.2f} points, "
+        f"standard error {every.std(ddof=1) / len(every) ** 0.5:.2f}; of single draws between {every.min():+.2f} and "
+        f"{every.max():+.2f}. {machine()}.",
+    ]
+    replace_section("scale_fit_rows", "\n".join(lines))
 
 
 if __name__ == "__main__":
-    main()
+    compare_shares() if "--shares" in sys.argv[1:] else main()

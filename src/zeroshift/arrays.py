@@ -20,6 +20,7 @@ import numpy as np
 __all__ = [
     "Array",
     "Backend",
+    "BothRows",
     "Labelled",
     "Rows",
     "UnitLengthError",
@@ -453,6 +454,30 @@ class Rows:
                 block = buffer[: rows.stop - start]
                 block[:] = self._features[rows]
                 yield rows, block
+
+
+class BothRows(Rows):
+    """Rows of two encoders side by side."""
+
+    def __init__(self, first: Rows, second: Rows) -> None:
+        self._first, self._second = first, second
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    def __getitem__(self, rows: slice) -> Array:
+        first = self._first[rows]
+        return Backend.of(first).xp.concat([first, self._second[rows]], axis=1)
+
+    def take(self, rows: Array) -> Array:
+        first = self._first.take(rows)
+        return Backend.of(first).xp.concat([first, self._second.take(rows)], axis=1)
+
+    def wide(self) -> BothRows:
+        return BothRows(self._first.wide(), self._second.wide())
+
+    def blocks(self, size: int, *, reuse: bool = False, within: slice | None = None) -> Iterator[tuple[slice, Array]]:
+        return super().blocks(size, within=within)  # a new array every time, so there is no memory to reuse
 
 
 def normalize(features: Array) -> Array:

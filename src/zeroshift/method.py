@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 import numpy as np
 
 from zeroshift import serialization
-from zeroshift.arrays import Array, Backend, Rows, as_floats, check_matrix, is_double, to_numpy
+from zeroshift.arrays import Array, Backend, BothRows, Rows, as_floats, check_matrix, is_double, to_numpy
 from zeroshift.features.checks import blocks
 from zeroshift.frozen import Expression, FrozenHead, record
 from zeroshift.interrupts import Watch, postpone, resume
@@ -32,7 +32,7 @@ from zeroshift.turns import Shared
 from zeroshift.views import as_images, check_unit_views
 from zeroshift.zero_shot import softmax
 
-__all__ = ["EpisodicMethod", "Method", "OnlineMethod", "ViewMethod", "registered_methods"]
+__all__ = ["EpisodicMethod", "Method", "OnlineMethod", "TwoEncoderMethod", "ViewMethod", "registered_methods"]
 
 PREDICT_ROWS = 4096
 """Largest number of rows scored together."""
@@ -698,6 +698,84 @@ class ViewMethod(Method):
     def _predict_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
         """Scores of images from their views with the present state, for methods that support it."""
         raise NotImplementedError(f"{type(self).__name__} predicts from single features only.")
+
+
+class TwoEncoderMethod(ViewMethod):
+    """A method that takes features of the same images from a second encoder, in addition to those of the first.
+
+    `_adapt_scores` and `_predict_scores` then get the features of the second encoder as further columns; see `_parts`.
+    A method that cannot do without them has "second" in `needs`, too.
+    """
+
+    takes: ClassVar[tuple[str, ...]] = ("views", "second")
+    views_with_second: ClassVar[bool] = False
+    """Whether `adapt_views` takes `second`."""
+
+    def adapt(self, features: Array, *, second: Array | None = None) -> Array:
+        """Learn from `features` and predict them, in the order `scored` says: (N, K) for (N, d), (K,) for (d,).
+
+        `second` (N, e) may hold features of the same images from another encoder, of unit length, which needs no text.
+        Give it with every call or with none.
+
+        If the call is interrupted or fails, the state is as before the call or after a whole number of samples. If an
+        exception is raised while the state is being changed, the object refuses calls until `reset` or `load`.
+        """
+        if second is None:
+            return super().adapt(features)
+        return self._answer_both(features, second, learn=True, probabilities=True)
+
+    def adapt_scores(self, features: Array, *, second: Array | None = None) -> Array:
+        """Like `adapt`, but return the raw scores before they are normalised to probabilities."""
+        if second is None:
+            return super().adapt_scores(features)
+        return self._answer_both(features, second, learn=True, probabilities=False)
+
+    def predict(self, features: Array, *, second: Array | None = None) -> Array:
+        """Probabilities with what has been learned so far. Nothing is learned and no state changes.
+
+        `second` is as in `adapt`. Where a method can do without it, the first encoder's features then decide, also
+        after a stream that had both.
+        """
+        if second is None:
+            return super().predict(features)
+        return self._answer_both(features, second, learn=False, probabilities=True)
+
+    def predict_scores(self, features: Array, *, second: Array | None = None) -> Array:
+        """Like `predict`, but return the raw scores."""
+        if second is None:
+            return super().predict_scores(features)
+        return self._answer_both(features, second, learn=False, probabilities=False)
+
+    def _answer_both(self, features: Array, second: Array, *, learn: bool, probabilities: bool) -> Array:
+        rows, matrix, single = self._both_rows(features, second)
+        run: Callable[[Any], Iterator[tuple[slice, Array]]] = self._adapt_scores if learn else self._predict_blocks
+        answer = self._collect(rows, matrix, run, learn, probabilities)
+        return answer[0] if single else answer
+
+    def _both_rows(self, features: Array, second: Array) -> tuple[Rows, Array, bool]:
+        """Checked features of both encoders side by side, the first encoder's as a matrix, and if it is one sample."""
+        features, second = as_floats("features", features), as_floats("second", second)
+        single = len(features.shape) == 1
+        if len(second.shape) != len(features.shape):
+            raise ValueError(
+                f"second has {len(second.shape)} dimension(s), but features has {len(features.shape)}. "
+                "Fix: one row of each encoder for every image."
+            )
+        matrix, other = (features[None, :], second[None, :]) if single else (features, second)
+        check_matrix("features", matrix, columns=self.dimension, classes=self.n_classes)
+        check_matrix("second", other)
+        if other.shape[0] != matrix.shape[0]:
+            raise ValueError(
+                f"second has {other.shape[0]} rows, but features has {matrix.shape[0]}: one row for each image, in the "
+                "same order. Fix: features of the same images from both encoders."
+            )
+        return BothRows(self._rows(matrix), self._rows(other)), matrix, single
+
+    def _parts(self, x: Array) -> tuple[Array, Array | None]:
+        """The columns of the first encoder, and those of the second."""
+        if x.shape[1] == self.dimension:
+            return x, None
+        return x[:, : self.dimension], x[:, self.dimension :]
 
 
 class EpisodicMethod(ViewMethod):

@@ -216,3 +216,17 @@ def test_sets_with_one_prompt_are_named_for_methods_that_weigh_several(compare, 
     done = compare(*command, "zero_shot,histo_transclip")
     assert "Only one prompt per class in single: less than histo_transclip can use." in " ".join(done.stdout.split())
     assert "One prompt" not in compare(*command, "zero_shot").stdout
+
+
+def test_on_an_executor(call, small_file, tmp_path):
+    """The same accuracies as in this process, and --jobs says the same thing a second time."""
+    command = ("compare", small_file, "-m", "zero_shot,adapt_online", "--orders", 1, "--json")
+    found = []
+    for number, options in enumerate(((), ("--on", "local:2"))):
+        done = call(*command, *options, "--out", tmp_path / str(number))
+        assert done.exit_code == 0, done.stderr
+        found.append([one["accuracy"]["mean"] for one in json.loads(done.stdout)["sets"][0]["methods"]])
+    assert found[0] == found[1]
+    refused = call(*command, "--on", "local:2", "--jobs", 2, "--out", tmp_path / "2")
+    assert refused.exit_code == 2
+    assert "--on local:2 and --jobs both say how many processes work" in refused.stderr

@@ -33,7 +33,7 @@ def test_the_stored_words_are_those_of_the_commands():
     assert stored == script.dumps(script.describe()) + "\n", "Fix: python scripts/write_completion.py"
 
 
-NOT_OFFERED = {"N", "K", "D", "NUMBER", "SECONDS", "TEMPLATE", "REVISION", "NAME", "FIELD", "FIELD=VALUE"}
+NOT_OFFERED = {"N", "K", "D", "NUMBER", "SECONDS", "TEMPLATE", "ADDRESS", "REVISION", "NAME", "FIELD", "FIELD=VALUE"}
 """Placeholders of values that only the user knows."""
 
 MADE = {"METHOD", "PRESET", "NAME=VALUE", "METHOD.NAME=VALUE"}

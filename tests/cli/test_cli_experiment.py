@@ -177,3 +177,13 @@ def test_processes_are_the_cores_and_no_more_than_four(monkeypatch):
         monkeypatch.setattr(experiment_module.os, "cpu_count", lambda cores=cores: cores)
         assert experiment_module.count_processes(None) == expected
     assert experiment_module.count_processes(9) == 9
+
+
+def test_on_an_executor(call, small_file, tmp_path):
+    done = call("experiment", NAME, small_file, "--orders", 1, "--on", "local:2", "--out", tmp_path / "out", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert [one["name"] for one in json.loads(done.stdout)["experiments"]] == [NAME]
+    assert any((tmp_path / "out" / "runs").iterdir())
+    refused = call("experiment", NAME, small_file, "--on", "spark", "--out", tmp_path / "out")
+    assert refused.exit_code == 2
+    assert "--on must be local, local:N, ray or ray://host:port; got 'spark'" in refused.stderr

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+import tarfile
 
 import numpy as np
 import pytest
@@ -282,3 +284,32 @@ def test_the_first_encoder_as_second_is_refused(call, pets, model, tmp_path):
     done = call("extract", pets, "-e", model, "--second-encoder", model, "-o", tmp_path / "f.safetensors")
     assert done.exit_code == 2
     assert "the first encoder itself, which would add nothing" in " ".join(done.stderr.split())
+
+
+def test_tars_to_predictions(call, model, tmp_path):
+    """Images in tars become features in many files, which `adapt` takes with the prototypes that it finds there."""
+    from pyarrow import parquet
+
+    for number in range(2):
+        with tarfile.open(tmp_path / f"{number}.tar", "w") as tar:
+            for index in range(6):
+                content = io.BytesIO()
+                noise(10 * number + index, 40, 40).save(content, "png")
+                info = tarfile.TarInfo(f"{index}.png")
+                info.size = len(content.getvalue())
+                tar.addfile(info, io.BytesIO(content.getvalue()))
+    out = tmp_path / "features"
+    options = ("--encoder", model, "--classes", "cat,dog", "--prompts", "vanilla", "--on", "local:0", "--no-cache")
+    plan = json.loads(call("extract", tmp_path, *options, "--out", out, "--dry-run", "--json").stdout)["plan"]
+    assert (plan["shards"], plan["left"], out.exists()) == (2, 2, False)
+    done = call("extract", tmp_path, *options, "--out", out, "--json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["result"]["images"] == 12
+    adapted = call("adapt", out, "--on", "local:0", "--out", tmp_path / "answers", "--normalize")
+    assert adapted.exit_code == 0, adapted.stderr
+    answers = parquet.read_table(tmp_path / "answers" / "predictions")
+    assert set(answers["prediction"].to_pylist()) <= {"cat", "dog"}
+    assert answers.num_rows == 12
+    refused = call("extract", tmp_path, *options, "--out", out, "--views", 4)
+    assert refused.exit_code == 2
+    assert "--views cannot be used with images in shards" in refused.stderr

@@ -7,7 +7,11 @@ import pytest
 
 from evaluate import fake_methods
 from evaluate.fake_methods import SEEN, Stream, TwoEncoders
-from zeroshift import FeatureSet, normalize
+from zeroshift import FeatureSet, TransductiveAnchoredMixture, normalize
+from zeroshift.cli import compare as compare_module
+from zeroshift.evaluate import run_plan
+from zeroshift.evaluate import runner as job_runner
+from zeroshift.methods import COSMIC
 
 ROWS = normalize(np.random.default_rng(9).normal(size=(120, 8)))
 
@@ -120,3 +124,97 @@ def test_the_file_is_not_overwritten(run, small_file, tmp_path):
     done, _ = run(small_file, "--second", tmp_path / "p.npz")
     assert done.exit_code == 2
     assert (tmp_path / "p.npz").read_bytes() == content
+
+
+# A method that cannot do without a second encoder.
+
+
+def test_adapt_with_a_method_that_needs_it(call, small, small_file, tmp_path):
+    done = call("adapt", small_file, "-m", "cosmic", "-o", tmp_path / "p.npz")
+    assert done.exit_code == 2
+    reason = "cosmic needs features of the same images from a second encoder."
+    assert f"{reason} Fix: --second NAME, extra features of FEATURES, or a file." in " ".join(done.stderr.split())
+    assert not (tmp_path / "p.npz").exists()
+    np.save(tmp_path / "rows.npy", ROWS)
+    done = call("adapt", small_file, "-m", "cosmic", "--second", tmp_path / "rows.npy", "-o", tmp_path / "p.npz")
+    assert done.exit_code == 0, done.stderr
+    method = COSMIC(small.prototypes_for(), logit_scale=small.logit_scale)
+    with np.load(tmp_path / "p.npz") as found:
+        np.testing.assert_allclose(found["probabilities"], method.adapt(small.features, second=ROWS), atol=1e-6)
+
+
+@pytest.fixture
+def compare(call, tmp_path, monkeypatch):
+    """`compare` in this process."""
+    monkeypatch.setattr(compare_module, "run_plan", lambda *given, jobs, **more: run_plan(*given, jobs=0, **more))
+    return lambda *arguments: call("compare", *arguments, "--orders", "1", "--out", tmp_path / "out")
+
+
+def test_comparisons_give_the_first_extra_features(compare, call, small, tmp_path):
+    both = small.with_extra("dinov2", ROWS).with_extra("vit", ROWS[:, ::-1])
+    both.save(tmp_path / "both.safetensors")
+    methods = "zero_shot,cosmic,anchored_mixture_transductive,anchored_mixture_transductive+second"
+    done = compare(tmp_path / "both.safetensors", "-m", methods, "--json")
+    assert done.exit_code == 0, done.stderr
+    accuracies = {row["method"]: row["accuracy"]["mean"] for row in json.loads(done.stdout)["mean"]}
+    assert set(accuracies) == set(methods.split(","))
+    order = np.random.default_rng(0).permutation(small.n_samples)
+    method = COSMIC(small.prototypes_for(), logit_scale=small.logit_scale)
+    expected = method.adapt(small.features[order], second=ROWS[order]).argmax(axis=1) == small.labels[order]
+    assert accuracies["cosmic"] == pytest.approx(float(expected.mean()))
+    mixture = TransductiveAnchoredMixture(small.prototypes_for(), logit_scale=small.logit_scale)
+    expected = mixture.adapt(small.features, second=ROWS).argmax(axis=1) == small.labels
+    assert accuracies["anchored_mixture_transductive+second"] == pytest.approx(float(expected.mean()))
+    done = call("leaderboard", tmp_path / "out", "--without", "second", "--json")
+    assert done.exit_code == 0, done.stderr
+    kept = {method["label"] for method in json.loads(done.stdout)["methods"]}
+    assert kept == {"zero_shot", "anchored_mixture_transductive"}
+
+
+def test_comparisons_leave_it_out_with_the_reason(compare, small, small_file, tmp_path):
+    reason = (
+        "cosmic cannot be compared: it needs features of the same images from a second encoder. Fix: zeroshift extract "
+        "--second-encoder ENCODER"
+    )
+    done = compare(small_file, "-m", "zero_shot,cosmic")
+    assert done.exit_code == 2
+    assert reason in " ".join(done.stderr.split())
+    small.with_extra("dinov2", ROWS).save(tmp_path / "both.safetensors")
+    done = compare(small_file, tmp_path / "both.safetensors", "-m", "zero_shot,cosmic", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert "skipped: cosmic on small: needs features of the same images" in " ".join(done.stderr.split())
+
+
+def test_a_group_leaves_it_out_where_no_set_has_extra_features(compare, small_file, monkeypatch):
+    monkeypatch.setattr(job_runner._JobRunner, "__call__", lambda *_: {"accuracy": float("nan")})
+    done = compare(small_file, "-m", "online", "--json")
+    assert "skipped: cosmic: needs features of the same images from a second encoder." in " ".join(done.stderr.split())
+    assert "cosmic" not in {failed["run"].split(" on ")[0] for failed in json.loads(done.stdout)["failed"]}
+
+
+def test_views_and_a_second_encoder_together(compare, seen, tmp_path):
+    """Only for a method that takes both."""
+    rows = normalize(np.random.default_rng(3).normal(size=(seen.n_samples, 5)))
+    path = tmp_path / "seen.safetensors"
+    seen.with_extra("dinov2", rows).save(path)
+    done = compare(path, "-m", "zero_shot,cosmic+views", "--json")
+    assert done.exit_code == 0, done.stderr
+    order = np.random.default_rng(0).permutation(seen.n_samples)
+    method = COSMIC(seen.prototypes_for(), logit_scale=seen.logit_scale)
+    expected = method.adapt_views(seen.views[order], second=rows[order]).argmax(axis=1) == seen.labels[order]
+    assert json.loads(done.stdout)["mean"][1]["accuracy"]["mean"] == pytest.approx(float(expected.mean()))
+
+
+def test_adapt_with_views_and_a_second_encoder(call, seen, tmp_path):
+    rows = normalize(np.random.default_rng(3).normal(size=(seen.n_samples, 5)))
+    path = tmp_path / "seen.safetensors"
+    seen.with_extra("dinov2", rows).save(path)
+    done = call("adapt", path, "-m", "cosmic", "--views", "--second", "dinov2", "-o", tmp_path / "p.npz")
+    assert done.exit_code == 0, done.stderr
+    method = COSMIC(seen.prototypes_for(), logit_scale=seen.logit_scale)
+    with np.load(tmp_path / "p.npz") as found:
+        np.testing.assert_allclose(found["probabilities"], method.adapt_views(seen.views, second=rows), atol=1e-6)
+    mixture = "anchored_mixture_online"
+    done = call("adapt", path, "-m", mixture, "--views", "--second", "dinov2", "-o", tmp_path / "q.npz")
+    assert done.exit_code == 2
+    assert "--second cannot be combined with views" in " ".join(done.stderr.split())

@@ -11,7 +11,9 @@ import pytest
 from zeroshift import OnlineADAPT, OnlineAnchoredMixture, StickyFilter, TransductiveADAPT, TransductiveAnchoredMixture
 from zeroshift.method import Method
 from zeroshift.methods import (
+    APE,
     BCA,
+    COSMIC,
     DMN,
     DOTA,
     ECALP,
@@ -20,6 +22,7 @@ from zeroshift.methods import (
     T3A,
     TDA,
     TIMO,
+    BoostAdapter,
     CLIPAdapter,
     CoOp,
     Frolic,
@@ -29,6 +32,7 @@ from zeroshift.methods import (
     TaskRes,
     TipAdapter,
     TipAdapterF,
+    TipX,
     TransCLIP,
     ZLaP,
     ZLaPInductive,
@@ -62,6 +66,8 @@ VARIANTS = [
     (TransductiveADAPT, {"bank_size": 0}),
     (TDA, {"released": True, "positive_capacity": 1}),
     (TDA, {"positive_capacity": 0, "negative_capacity": 1}),
+    (BoostAdapter, {"view_feature": "image", "view_ratio": 0.5, "delta": None, "released": True}),
+    (COSMIC, {"rebuild_every": 7, "memory_size": 2, "clique_weight": 0.3}),
     (DMN, {"memory_size": 2, "text_weight": 0.0}),
     (DOTA, {"initial_means": "text"}),
     (BCA, {"likelihood_count": 1, "prior_threshold": 0.2, "view_ratio": 1.0}),
@@ -84,6 +90,8 @@ VARIANTS = [
     (TipAdapterF, {"validation": own_prototypes, "search_steps": (5, 3), "selection": own_prototypes}),
     (TaskRes, {"validation": own_prototypes}),
     (CLIPAdapter, {"validation": own_prototypes, "optimizer": "adam"}),
+    (APE, {"validation": own_prototypes, "search_steps": (5, 3), "gamma_steps": 2}),
+    (TipX, {"validation": own_prototypes, "search_steps": (5, 3), "gamma_steps": 2}),
     (OnlineAnchoredMixture, {"support": own_prototypes, "first_samples": 4}),
     (OnlineAnchoredMixture, {"staleness": 0.0}),
     (OnlineAnchoredMixture, {"staleness": 0.5, "order": "none", "half_life": 20.0}),

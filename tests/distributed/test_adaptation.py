@@ -190,3 +190,30 @@ def test_plan(problem):
     _, prototypes, shards = problem
     found = plan(TransductiveAnchoredMixture(prototypes), FeatureShards.open(shards), on="local:0", task_rows=100)
     assert (found.shards, found.rows, found.tasks, found.fit_rows) == (24, 900, 9, 900)
+
+
+def test_output_at_a_url(problem):
+    """The ledger and the predictions of a run that is interrupted and continued, in a folder that is no folder."""
+    import fsspec
+    from pyarrow import parquet
+
+    features, prototypes, shards = problem
+    out = "memory://test-output-at-a-url"
+    arguments = {"on": "local:0", "task_rows": 300, "out": out}
+
+    def stop(what, rows, total):
+        if what == "pass 2":
+            raise KeyboardInterrupt
+
+    interrupted = TransductiveAnchoredMixture(prototypes, logit_scale=20.0)
+    with pytest.raises(KeyboardInterrupt):
+        adapt(interrupted, FeatureShards.open(shards), progress=stop, **arguments)
+    seen = []
+    made = TransductiveAnchoredMixture(prototypes, logit_scale=20.0)
+    adapt(made, FeatureShards.open(shards), progress=lambda what, *_: seen.append(what), **arguments)
+    assert seen[0] == "pass 2"
+    system = fsspec.filesystem("memory")
+    names = sorted(system.ls("/test-output-at-a-url/predictions", detail=False))
+    tables = [parquet.read_table(system.open(name)) for name in names]
+    assert np.array_equal(np.concatenate([t["prediction"] for t in tables]), made.predict(features).argmax(1))
+    assert not system.exists("/test-output-at-a-url/.progress")

@@ -21,7 +21,7 @@ from zeroshift.encode import (  # noqa: E402
     make_method,
 )
 from zeroshift.method import EpisodicMethod  # noqa: E402
-from zeroshift.methods import TPT, ZeroShot  # noqa: E402
+from zeroshift.methods import COSMIC, TPT, ZeroShot  # noqa: E402
 from zeroshift.methods._shared.image_method import ImageMethod  # noqa: E402
 
 NAMES = ["cat", "dog", "frog"]
@@ -353,3 +353,7 @@ def test_a_second_encoder_that_does_not_fit_is_refused(clip, tiny_folder):
         adapt_images(two, clip, IMAGES, second="x")
     with pytest.raises(ValueError, match="second cannot be given together with views"):
         adapt_images(two, clip, IMAGES, second=vision, views=Views(2))
+    with pytest.raises(TypeError, match=r"cosmic needs a second encoder. Fix: second=encode.load_image_encoder"):
+        adapt_images(COSMIC(np.eye(3, clip.dimension)), clip, IMAGES)
+    found = list(adapt_images(COSMIC(np.eye(3, clip.dimension)), clip, IMAGES, second=vision))
+    assert np.stack(found).shape == (len(IMAGES), 3)

@@ -157,3 +157,24 @@ def test_again_replaces_the_record(dataset, tmp_path):
     assert done([job], dataset, tmp_path)[0].record["rows"] == 7
     assert done([job], dataset, tmp_path, again=True)[0].record["rows"] == 150
     assert json.loads(path.read_text())["rows"] == 150
+
+
+@pytest.mark.parametrize("on", ["local:0", "local:2"])
+def test_jobs_on_an_executor(dataset, tmp_path, on):
+    """The same records as in this process, and a job that fails does not end the others."""
+    jobs = [trial(dataset), trial(dataset, seed=1), look(dataset, analyses.breaks), trial(dataset, timed=True)]
+    here = {outcome.job.key: outcome.record for outcome in done(jobs, dataset, tmp_path / "here")}
+    outcomes = done(jobs, dataset, tmp_path / "there", on=on)
+    errors = {outcome.job.key: outcome.error for outcome in outcomes}
+    assert errors == {**dict.fromkeys(errors), jobs[2].key: "ZeroDivisionError: a bug"}
+    for outcome in outcomes:
+        if outcome.record is not None:
+            assert outcome.record["accuracy"] == here[outcome.job.key]["accuracy"]
+    assert outcomes[-1].record["jobs"] == 1  # timed, so alone
+    assert len(list((tmp_path / "there").iterdir())) == 3
+
+
+def test_job_whose_process_is_killed_runs_again(dataset, tmp_path):
+    jobs = [look(dataset, analyses.killed_once, marker=str(tmp_path / "marker")), look(dataset)]
+    outcomes = done(jobs, dataset, tmp_path / "runs", on="local:2")
+    assert [outcome.error for outcome in outcomes] == [None, None]

@@ -17,7 +17,19 @@ from zeroshift.experiments.views import EXPERIMENT, PAPERS, view_rows
 PACK = "views_cifar10c_fog_5"
 VIEWS = 16
 MIXTURES = ["Anchored mixture (online)", "Anchored mixture (transductive)"]
-TWICE = ["TDA", "DMN", "Dota", "BCA", "PTA", "DPE", "ADAPT (online)", "ADAPT (transductive)", "AWT", *MIXTURES]
+TWICE = [
+    "TDA",
+    "DMN",
+    "Dota",
+    "BCA",
+    "PTA",
+    "BoostAdapter",
+    "DPE",
+    "ADAPT (online)",
+    "ADAPT (transductive)",
+    "AWT",
+    *MIXTURES,
+]
 NEEDING = ["MTA", "ZERO", "TPS"]
 
 

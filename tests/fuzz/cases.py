@@ -20,11 +20,13 @@ FASTER: dict[str, dict[str, Any]] = {
     "swapprompt": {"epochs": 2},
     "dpcore": {"steps_new": 3, "batch_size": 4},
     "b2tpt": {"population": 4, "generations": 2, "batch_size": 4, "text_latent": 4, "vision_latent": 4},
+    "ape": {"search_steps": (5, 3), "gamma_steps": 2},
     "tip_adapter": {"search_steps": (5, 3)},
     "selftpt": {"steps": 3},
     "tip_adapter_f": {"search_steps": (5, 3), "epochs": 3},
     "taskres": {"epochs": 5},
     "clip_adapter": {"epochs": 5},
+    "tip_x": {"search_steps": (5, 3), "gamma_steps": 2},
 }
 """Parameters with which a method takes milliseconds."""
 

@@ -8,7 +8,24 @@ import torch
 from plain.frolic import _label_bias, sinkhorn
 
 from goldens import problem
-from plain import bca, dmn, dota, gda_clip, oga, stata, t3a, tda, timo, tip_adapter, transclip, zlap
+from plain import (
+    ape,
+    bca,
+    boostadapter,
+    cosmic,
+    dmn,
+    dota,
+    gda_clip,
+    oga,
+    stata,
+    t3a,
+    tda,
+    timo,
+    tip_adapter,
+    tip_x,
+    transclip,
+    zlap,
+)
 
 AXES = torch.eye(2, dtype=torch.float64)
 X = torch.tensor([[0.8, 0.6], [0.6, 0.8]], dtype=torch.float64)
@@ -119,6 +136,32 @@ def test_tip_adapter():
     query = torch.tensor([[0.96, 0.28]], dtype=torch.float64)
     support = X, torch.tensor([0, 1])
     assert_close(tip_adapter.scores(query, AXES, support=support, logit_scale=5.0, alpha=1.0), [[5.738005, 2.218731]])
+
+
+def test_ape():
+    query = torch.tensor([[0.96, 0.28]], dtype=torch.float64)
+    answer = ape.scores(query, AXES, support=(X, torch.tensor([0, 1])), logit_scale=5.0, channel_share=1.0)
+    assert_close(answer, [[6.845087, 3.185039]])
+
+
+def test_tip_x():
+    found = {}
+    answer = tip_x.scores(X[:1], AXES, support=(X, torch.tensor([0, 1])), logit_scale=5.0, details=found)
+    assert_close(found["divergences"], [[0, 0.078950]])
+    assert_close(answer, [[4.04, 2.802519]])
+
+
+def test_boostadapter():
+    views = torch.tensor([[[0.8, 0.6], [0.96, 0.28]]], dtype=torch.float64)
+    setting = {"logit_scale": 5.0, "view_ratio": 0.5, "view_feature": "image"}
+    assert_close(boostadapter.scores(views, AXES, **setting), [[7.452298, 3]])
+    assert_close(boostadapter.scores(views, AXES, positive_capacity=1, delta=0, **setting), [[5.452298, 3]])
+
+
+def test_cosmic():
+    second = torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.float64)
+    answer = cosmic.scores(X[:1], AXES, second=second, logit_scale=5.0, degree=1.0)
+    assert_close(answer / answer.sum(), [[0.931754, 0.068246]])
 
 
 @pytest.mark.parametrize(("gamma", "weights"), [(50.0, (4.54e-5, 0.9999546)), (1.0, (0.450166, 0.549834))])

@@ -8,8 +8,11 @@ import torch
 
 from goldens import golden
 from plain import (
+    ape,
     bca,
+    boostadapter,
     clip_adapter,
+    cosmic,
     dmn,
     dota,
     ecalp,
@@ -24,6 +27,7 @@ from plain import (
     timo,
     tip_adapter,
     tip_adapter_f,
+    tip_x,
     transclip,
     zlap,
 )
@@ -341,3 +345,99 @@ def test_timo(given, shots, alpha, alpha_s):
     assert (found["alpha"], found["copies"]) == (alpha_s, 1)
     if shots == 16:
         assert_agrees(found["igt_weights"], want["igt_weights16_search"], 2e-6, predictions=False)
+
+
+@pytest.mark.parametrize(("run", "shots"), [("16", 16), ("alt4", 4)])
+def test_ape(given, run, shots):
+    want, found = golden("ape"), {}
+    parameters = {} if run == "16" else {"channel_share": 0.75, "criterion_weights": (0.5, 0.5)}
+    search = {} if run == "16" else {"gamma_scale": 1.0, "gamma_steps": 20}
+    arguments = {"support": given.shots(shots), "validation": given.validation, "details": found}
+    name = "shots16_logits" if run == "16" else "alt4_logits"
+    assert_agrees(ape.scores(given.x, given.t, **parameters, **search, **arguments), want[name], 2e-4)
+    best = "best16_alpha_beta_gamma" if run == "16" else "alt4_best_alpha_beta_gamma"
+    assert [found[name] for name in ("alpha", "beta", "gamma")] == pytest.approx(want[best])
+    np.testing.assert_array_equal(found["channels"], want["indices16" if run == "16" else "alt4_indices"])
+    divergence = want["cache_div16" if run == "16" else "alt4_cache_div"]
+    assert_agrees(found["divergence"], divergence, 1e-6, predictions=False)
+    if run == "16":
+        assert_agrees(found["similarity"], want["sim16"], 1e-6, predictions=False)
+    initial = ape.scores(given.x, given.t, **parameters, support=given.shots(shots), alpha=2.0 if run == "16" else 3.0)
+    assert_agrees(initial, want["init16_logits" if run == "16" else "alt4_init_logits"], 2e-4)
+
+
+def test_tip_x(given):
+    want, found = golden("tip_x"), {}
+    validation = given.unlabelled, torch.from_numpy(golden("problem")["unlabeled_labels"])
+    fixed = {"support": given.shots(16), "released": True, "details": found}
+    assert_agrees(tip_x.scores(given.x, given.t, **fixed), want["fixed16_testrange_logits"], 2e-3)
+    assert_agrees(found["divergences"][:50], want["test_kl16_first50"], 3e-6, predictions=False)
+    one = {"search_alpha": (1, 1), "search_beta": (5.5, 5.5), "search_gamma": (1, 1), "search_steps": (1, 1)}
+    answer = tip_x.scores(given.x, given.t, validation=validation, gamma_steps=1, **one, **fixed)
+    assert_agrees(answer, want["fixed16_logits"], 2e-3)
+    assert_agrees(found["term"], want["kl_logits16"], 2e-3, predictions=False)
+    # The authors' choices; their whole searches are repeated in tests/methods/test_tip_x.py.
+    alpha, beta, gamma = want["best16_alpha_beta_gamma"].tolist()
+    one = {"search_alpha": (alpha,) * 2, "search_beta": (beta,) * 2, "search_gamma": (gamma,) * 2, "gamma_steps": 1}
+    answer = tip_x.scores(given.x, given.t, validation=validation, search_steps=(1, 1), **one, **fixed)
+    assert_agrees(answer, want["shots16_logits"], 8e-3)
+    alpha, beta, gamma = want["alt4_best_alpha_beta_gamma"].tolist()
+    one = {"search_alpha": (alpha,) * 2, "search_beta": (beta,) * 2, "search_gamma": (gamma,) * 2, "gamma_steps": 1}
+    four = {**fixed, "support": given.shots(4), "temperature": 0.01, "search_steps": (1, 1)}
+    answer = tip_x.scores(given.x, given.t, validation=validation, **one, **four)
+    assert_agrees(answer, want["alt4_logits"], 6e-4)
+    assert_agrees(found["term"], want["alt4_kl_logits"], 6e-4)
+    assert_agrees(found["divergences"][:100], want["alt4_test_kl"], 2e-4, predictions=False)
+
+
+def test_boostadapter(given):
+    want = golden("boostadapter")
+    assert_agrees(boostadapter.scores(given.x, given.t, released=True), want["logits"], 2e-4)
+    assert_agrees(boostadapter.scores(given.x, given.t, negative=False), want["pos_only_logits"], 2e-4)
+    answer = boostadapter.scores(given.x, given.t, positive=False, released=True)
+    assert_agrees(answer, want["neg_only_logits"], 2e-4)
+
+
+@pytest.mark.parametrize(
+    ("key", "parameters"),
+    [
+        ("logits", {}),
+        ("delta0_logits", {"delta": 0}),
+        ("noboost_logits", {"delta": None}),
+        ("pos_only_logits", {"negative": False}),
+        ("ori_logits", {"view_feature": "image"}),
+        ("ori_noboost_logits", {"view_feature": "image", "delta": None}),
+        ("eurosat_logits", {"view_feature": "image", "delta": 0, "positive_alpha": 4.0, "positive_beta": 8.0}),
+    ],
+)
+def test_boostadapter_views(given, key, parameters):
+    want, found = golden("boostadapter_views"), {}
+    answer = boostadapter.scores(given.views, given.views_t, released=True, details=found, **parameters)
+    assert_agrees(answer, want[key], 1e-4)
+    if key == "logits":
+        np.testing.assert_array_equal(torch.stack(found["boost_views"]).numpy(), want["boost_views"])
+
+
+@pytest.mark.parametrize(
+    ("prefix", "parameters"), [("", {}), ("alt_", {"memory_size": 4, "alpha": 4.0, "beta": 8.0, "degree": 2.5})]
+)
+def test_cosmic(given, prefix, parameters):
+    want, found = golden("cosmic"), {}
+    second = torch.from_numpy(want["aux_features"]).to(given.x.dtype)
+    answer = cosmic.scores(given.x, given.t, second=second, details=found, **parameters)
+    first, other = (torch.from_numpy(want[f"{prefix}well_posed_rows_{space}"]) for space in ("clip", "aux"))
+    rows = {"clip_clique": first, "aux_clique": other}
+    for name, values in found.items():
+        if prefix + name in want:
+            chosen = rows.get(name, torch.ones_like(first))
+            assert_agrees(values[chosen], want[prefix + name][chosen.numpy()], 2e-5, predictions=False)
+    both = first & other
+    assert_agrees(answer[both], want[f"{prefix}scores"][both.numpy()], 2e-5)
+
+
+def test_cosmic_views(given):
+    want = golden("cosmic_views")
+    second = torch.from_numpy(want["aux_features"]).to(given.x.dtype)
+    answer = cosmic.scores(given.views[:, :8], given.views_t, second=second)
+    both = want["well_posed_rows_clip"] & want["well_posed_rows_aux"]
+    assert_agrees(answer[torch.from_numpy(both)], want["scores"][both], 2e-5)

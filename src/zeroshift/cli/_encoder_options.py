@@ -14,6 +14,7 @@ from zeroshift.cli.console import console, print_warning
 from zeroshift.cli.progress import ProgressBar, progress_bar
 from zeroshift.data import corruptions
 from zeroshift.data.image_set import ImageSet
+from zeroshift.distributed import check_executor
 from zeroshift.encode.encoder import Encoder, ImageEncoder
 from zeroshift.encode.extraction import Extraction, default_cache, extract
 from zeroshift.encode.families.composed import SentencePrototypes
@@ -43,6 +44,7 @@ __all__ = [
     "Labelled",
     "MadeFor",
     "NoCache",
+    "On",
     "OnError",
     "PromptModes",
     "Quiet",
@@ -56,6 +58,7 @@ __all__ = [
     "Views",
     "Workers",
     "check_encoder_options",
+    "check_on",
     "load_encoder_ref",
     "run_extraction",
     "warn_about_images",
@@ -209,6 +212,15 @@ Workers = Annotated[
         rich_help_panel=RUN_PANEL,
     ),
 ]  # fmt: skip
+On = Annotated[
+    str | None,
+    typer.Option(
+        "--on", metavar="local|ray|ADDRESS",
+        help="Where the work is done: local:N, processes of this machine; ray, the cluster of this machine; or "
+        "ray://HOST:PORT.",
+        rich_help_panel=RUN_PANEL,
+    ),
+]  # fmt: skip
 Cache = Annotated[
     Path | None,
     typer.Option(
@@ -292,6 +304,10 @@ class EncodingOptions:
         encoder = self._load(source, revision=self.revision)
         assert isinstance(encoder, Encoder)
         return encoder
+
+    def load_images_only(self) -> ImageEncoder:
+        """As `load_encoder`, for an encoder that need not read text."""
+        return self._load(self.encoder or DEFAULT_ENCODER, revision=self.revision, images_only=True)
 
     def load_second(self) -> ImageEncoder | None:
         return None if self.second_encoder is None else self._load(self.second_encoder, images_only=True)
@@ -417,3 +433,12 @@ def load_encoder_ref(encoder: str | None, *, revision: str | None, device: str, 
         return None
     with console(stderr=True).status(f"loading {encoder}"):
         return EncoderRef.named(encoder, device=device, dtype=dtype, revision=revision)
+
+
+def check_on(on: str | None, *, jobs: bool = False) -> None:
+    """Refuse another text than that of an executor, before anything is read; `jobs` says that --jobs is given too."""
+    if on is None:
+        return
+    check_executor("--on", on)
+    if jobs:
+        raise ValueError(f"--on {on} and --jobs both say how many processes work. Fix: leave out --jobs.")

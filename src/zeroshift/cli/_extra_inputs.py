@@ -45,6 +45,7 @@ OPTION_HINTS = {
     **{name: f"--{name} FILE" for name in ("support", "validation", "unlabelled")},
     "prompts": "leave it out; the prompts of a class are the prompt modes of FEATURES",
     VIEWS: "zeroshift extract --views 64",
+    SECOND: "--second NAME, extra features of FEATURES, or a file",
     TEXT: "--encoder SOURCE, the one FEATURES come from",
     SETTING: "--set {name}=VALUE",
     OTHER: "in Python, zeroshift.encode.make_method({method!r}, encoder, class_names, ...)",
@@ -89,13 +90,13 @@ class ExtraInputs:
                 raise ValueError(f"{option}: {reason} Fix: leave it out; see `zeroshift methods`.")
         if second is not None:
             check_takes_second(info, "--second")
-            if views or VIEWS in inputs.required:
+            if (views or VIEWS in inputs.required) and not getattr(info.cls, "views_with_second", False):
                 raise ValueError(
                     "--second cannot be combined with views of the images. Fix: leave out --second or --views."
                 )
         for name, path in given.items():
             _check_kind(name, path)
-        available = {*options.parameters, *named, "prompts", VIEWS}
+        available = {*options.parameters, *named, "prompts", VIEWS, *([SECOND] if second is not None else [])}
         if options.state is not None:
             available |= {*info.cls.array_parameters, *inputs.settings}
         if missing := missing_input(info, available, requested=given, hints=OPTION_HINTS):

@@ -31,6 +31,7 @@ from zeroshift.suggest import did_you_mean
 
 __all__ = [
     "DATA_VARIABLE",
+    "absolute_paths",
     "file_with_folder",
     "has_only_features",
     "is_feature_file",
@@ -150,6 +151,13 @@ def _option(name: str, value: str = "") -> str:
 # Labelled sets to compare methods on: files, folders of files, and packs.
 
 FEATURE_SUFFIXES = (".npz", ".safetensors")
+
+
+def absolute_paths(sources: Sequence[str], on: str | None) -> list[str]:
+    """The sources as processes of a cluster can open them, which start in other folders."""
+    if on is None or on.startswith("local"):
+        return list(sources)
+    return [os.path.abspath(source) if os.path.exists(source) else source for source in sources]
 
 
 def load_datasets(

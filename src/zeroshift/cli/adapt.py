@@ -20,6 +20,18 @@ from zeroshift.cli._method_options import METHOD_PANEL, MethodOptions, Online, S
 from zeroshift.cli._output_paths import check_output_files
 from zeroshift.cli._prediction_options import PerClass, PredictionOptions, RejectAbove, TopK
 from zeroshift.cli._prediction_summary import PredictionSummary
+from zeroshift.cli._shards import (
+    Column,
+    DryRun,
+    Exact,
+    ExchangeEvery,
+    FitRows,
+    OnBadShard,
+    Replicas,
+    ShardOptions,
+    TaskRows,
+    is_sharded,
+)
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import progress_bar
 from zeroshift.evaluate import StreamStep, compare, zero_shot_baseline
@@ -38,7 +50,11 @@ STATE_PANEL = "Saved state"
 
 def adapt(
     features: Annotated[
-        str, typer.Argument(metavar="FEATURES", help="A .safetensors, .npz or .npy file, or pack:NAME.")
+        str,
+        typer.Argument(
+            metavar="FEATURES",
+            help="A .safetensors, .npz or .npy file, pack:NAME, or a folder or URL of features in many files.",
+        ),
     ],
     out: Annotated[
         Path,
@@ -46,7 +62,7 @@ def adapt(
             "--out",
             "-o",
             metavar="FILE",
-            help="Predictions: a .csv, .parquet or .npz file.",
+            help="Predictions: a .csv, .parquet or .npz file; of features in many files, a folder.",
             rich_help_panel=options.OUTPUT_PANEL,
         ),
     ],
@@ -158,6 +174,15 @@ def adapt(
         Path | None,
         typer.Option(metavar="FILE", help="Save the state of an online method here.", rich_help_panel=STATE_PANEL),
     ] = None,
+    on: options.On = None,
+    fit_rows: FitRows = None,
+    exact: Exact = False,
+    task_rows: TaskRows = None,
+    on_bad_shard: OnBadShard = "raise",
+    column: Column = None,
+    replicas: Replicas = None,
+    exchange_every: ExchangeEvery = None,
+    dry_run: DryRun = False,
     reject_above: RejectAbove = None,
     top_k: TopK = None,
     per_class: PerClass = False,
@@ -172,6 +197,25 @@ def adapt(
 
     For example: zeroshift adapt pack:cifar10 --out predictions.csv
     """
+    in_shards = ShardOptions(
+        on, fit_rows, exact, task_rows, on_bad_shard, column, replicas, exchange_every, dry_run
+    )  # fmt: skip
+    if is_sharded(features) or in_shards.are_given:
+        name = choose_method(method, online=online, transductive=transductive, saves_state=save_state is not None)
+        in_shards.run(
+            features, out,
+            MethodOptions.parse(name, settings or [], logit_scale=logit_scale, preset=preset, hints=OPTION_HINTS),
+            prototypes=prototypes, logit_scale=logit_scale, classes=classes, normalize=normalize, device=device,
+            json=json, quiet=quiet,
+            others={
+                "--prompt": prompt, "--labels": labels, "--support": support, "--validation": validation,
+                "--unlabelled": unlabelled, "--views": views, "--second": second, "--encoder": encoder,
+                "--revision": revision, "--dtype": dtype != options.AUTO, "--state-in": state_in,
+                "--save-state": save_state, "--reject-above": reject_above, "--top-k": top_k,
+                "--per-class": per_class, "--raw-csv": raw_csv,
+            },
+        )  # fmt: skip
+        return
     written = PredictionOptions.parse(out, reject_above=reject_above, top_k=top_k, per_class=per_class, raw_csv=raw_csv)
     files = {"support": support, "validation": validation, "unlabelled": unlabelled}
     second_file = Path(second) if second is not None and is_feature_file(second) else None

@@ -28,7 +28,7 @@ from zeroshift.data.image_set import ImageSet
 from zeroshift.encode.extraction import Extraction
 from zeroshift.encode.prompts import Prompts
 from zeroshift.evaluate import compare, zero_shot_baseline
-from zeroshift.methods.inputs import OTHER, SETTING, feature_source, missing_input, resolve_inputs
+from zeroshift.methods.inputs import OTHER, SECOND, SETTING, feature_source, missing_input, resolve_inputs
 from zeroshift.report.contact_sheet import MAX_IMAGES, THUMBS, check_contact_sheet_target, write_contact_sheet
 from zeroshift.report.formatting import counted
 from zeroshift.report.tables import ReportTable, summary_table
@@ -126,7 +126,8 @@ def classify(
     chosen_method = MethodOptions.parse(name, settings or [])
     if streaming is not None:
         chosen_method = streaming.check_method(chosen_method)
-    if missing := missing_input(chosen_method.info, chosen_method.parameters, hints=CLASSIFY_HINTS):
+    held = {*chosen_method.parameters, *([SECOND] if second_encoder is not None else [])}
+    if missing := missing_input(chosen_method.info, held, hints=CLASSIFY_HINTS):
         raise ValueError(f"--method {chosen_method.info.name} {missing}.")
     if second_encoder is not None:
         check_takes_second(chosen_method.info, "--second-encoder")
@@ -181,6 +182,7 @@ def classify(
 
 
 CLASSIFY_HINTS = {
+    SECOND: "--second-encoder ENCODER",
     SETTING: "--set {name}=VALUE",
     **dict.fromkeys(
         ("vision", "images"), "in Python, zeroshift.pipeline(encoder, classes, {method!r}); or another method"

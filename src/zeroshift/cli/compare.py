@@ -13,8 +13,8 @@ import typer
 from zeroshift import methods as registry
 from zeroshift.benchmarks.machine import machine
 from zeroshift.cli import _encoder_options as options
-from zeroshift.cli._encoder_options import MOST_PROCESSES, check_encoder_options, load_encoder_ref
-from zeroshift.cli._inputs import load_datasets, split_names
+from zeroshift.cli._encoder_options import MOST_PROCESSES, check_encoder_options, check_on, load_encoder_ref
+from zeroshift.cli._inputs import absolute_paths, load_datasets, split_names
 from zeroshift.cli._method_options import parse_settings
 from zeroshift.cli._output_paths import check_output_folder, claim
 from zeroshift.cli._run_loop import run_recorded
@@ -37,7 +37,7 @@ from zeroshift.evaluate.method_spec import COMPARISON_HINTS
 from zeroshift.evaluate.protocols import PROTOCOLS, find_protocol
 from zeroshift.evaluate.results import OUTCOMES, flatten
 from zeroshift.experiments._shared.experiment import MOST_ORDERS
-from zeroshift.methods.inputs import TEXT, VIEWS
+from zeroshift.methods.inputs import SECOND, TEXT, VIEWS
 from zeroshift.methods.sticky_filter import SUFFIX
 from zeroshift.parameters import Number
 from zeroshift.report.compare_page import write_page
@@ -148,6 +148,7 @@ def compare(
             metavar="N", help="Processes. Times are comparable only with 1.", rich_help_panel=options.RUN_PANEL
         ),
     ] = 1,
+    on: options.On = None,
     out: Annotated[
         Path,
         typer.Option(
@@ -188,6 +189,7 @@ def compare(
         ("--jobs", jobs, MOST_PROCESSES),
     ):
         Number(1, most, integer=True).check(name, value)
+    check_on(on, jobs=jobs != 1)
     check_encoder_options(encoder, revision=revision, device=device, dtype=dtype)
     evaluation = None if protocol is None else find_protocol(protocol)
     if evaluation is not None and by_set:
@@ -196,16 +198,16 @@ def compare(
         )
     page = PAGE if evaluation is None else LEADERBOARD
     # A wrong name is refused before any set is read.
-    specs = choose_methods(methods, settings or [], views=True, encoder=encoder is not None)
+    specs = choose_methods(methods, settings or [], views=True, second=True, encoder=encoder is not None)
     if encoder is not None and not any(spec.tunes_text for spec in specs):
         raise ValueError(
             "--encoder is for methods that tune its prompts, and none is compared. Fix: leave it out, or add -m tpt."
         )
     datasets = load_datasets(
-        features or [], packs, prompt=prompt, normalize=normalize, names_matter=encoder is not None
+        absolute_paths(features or [], on), packs, prompt=prompt, normalize=normalize, names_matter=encoder is not None
     )
-    views = any(dataset.n_views for dataset in datasets)
-    specs = choose_methods(methods, settings or [], views=views, encoder=encoder is not None)
+    views, second = any(dataset.n_views for dataset in datasets), any(dataset.extra for dataset in datasets)
+    specs = choose_methods(methods, settings or [], views=views, second=second, encoder=encoder is not None)
     encoder_ref = load_encoder_ref(encoder, revision=revision, device=device, dtype=dtype)
     plan = plan_comparison(datasets, specs, orders=orders, shots=shots, encoder=encoder_ref, protocol=evaluation)
     for line in describe_skipped(plan.skipped):
@@ -221,7 +223,7 @@ def compare(
     claim(out / page)
 
     ledger = Ledger(out / RUNS)
-    runs = run_plan(plan, ledger, jobs=jobs, again=again, notes={"machine": machine()})
+    runs = run_plan(plan, ledger, jobs=jobs, again=again, notes={"machine": machine()}, on=on)
     sizes = {dataset.name: dataset.n_samples for dataset in datasets}
     outcomes = run_recorded(runs, plan.trials, ledger, what="comparing", quiet=quiet, sizes=sizes)
     if evaluation is not None:
@@ -281,11 +283,11 @@ OPTION_HINTS = {
 
 
 def choose_methods(
-    names: str, settings: Sequence[str], *, views: bool = False, encoder: bool = False
+    names: str, settings: Sequence[str], *, views: bool = False, second: bool = False, encoder: bool = False
 ) -> list[MethodSpec]:
     """The methods in `names`, each once. Those named one by one must be runnable; those of a group need not.
 
-    `views` says that a set contains views, `encoder` that one is given.
+    `views` and `second` say that a set contains views, or features of a second encoder; `encoder` that one is given.
 
     >>> [spec.label for spec in choose_methods("zero_shot,adapt_online", ["adapt_online.bank_size=8"])]
     ['zero_shot', 'adapt_online bank_size=8']
@@ -310,7 +312,7 @@ def choose_methods(
         label: replace(spec, parameters=parse_settings(spec.info, by_method.get(spec.method, []), OPTION_HINTS))
         for label, spec in chosen.items()
     }
-    held = [*([VIEWS] if views else []), *([TEXT] if encoder else [])]
+    held = [name for name, there in ((VIEWS, views), (SECOND, second), (TEXT, encoder)) if there]
     for label in sorted(single):
         if missing := with_settings[label].missing_input(*held):
             raise ValueError(f"{label} cannot be compared: it {missing}.")

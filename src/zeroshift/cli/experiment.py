@@ -16,9 +16,9 @@ import typer
 
 from zeroshift.benchmarks.machine import machine
 from zeroshift.cli import _encoder_options as options
-from zeroshift.cli._encoder_options import AUTO, MOST_PROCESSES
+from zeroshift.cli._encoder_options import AUTO, MOST_PROCESSES, check_on
 from zeroshift.cli._experiment_data import FEATURES, CatalogueSource, load_suite
-from zeroshift.cli._inputs import is_pack, split_names
+from zeroshift.cli._inputs import absolute_paths, is_pack, split_names
 from zeroshift.cli._output_paths import check_output_folder, claim
 from zeroshift.cli._run_loop import run_recorded
 from zeroshift.cli.console import console, print_json, print_warning
@@ -148,6 +148,7 @@ def experiment(
             rich_help_panel=options.RUN_PANEL,
         ),
     ] = None,
+    on: options.On = None,
     again: Annotated[
         bool,
         typer.Option("--again", help="Repeat runs that are already recorded.", rich_help_panel=options.RUN_PANEL),
@@ -211,6 +212,7 @@ def experiment(
             )
         _print_experiments(as_json=json)
         return
+    check_on(on, jobs=jobs is not None)
     sources = features or []
     Number(1, MOST_ORDERS, integer=True).check("--orders", orders)
     chosen = choose_experiments(names, sources)
@@ -231,10 +233,17 @@ def experiment(
             "--dtype": dtype if dtype != AUTO else None, "--orders": orders if orders != Options().orders else None,
         }
     )  # fmt: skip
-    suite = load_suite(sources, packs, on_disk, out=out, normalize=normalize, quiet=quiet)
+    suite = load_suite(
+        absolute_paths(sources, on),
+        packs,
+        on_disk,
+        out=out if on is None else out.absolute(),
+        normalize=normalize,
+        quiet=quiet,
+    )
     investigation = Investigation.of(chosen, suite, Options(orders=orders))
     ledger = Ledger(out / RUNS)
-    runs = investigation.run(ledger, processes=processes, again=again, notes={"machine": machine()})
+    runs = investigation.run(ledger, processes=processes, again=again, notes={"machine": machine()}, on=on)
     outcomes = run_recorded(runs, investigation.jobs, ledger, what="experiments", quiet=quiet)
     chapters = investigation.chapters(outcomes)
     failed = list(dict.fromkeys(line for chapter in chapters for line in chapter.failed))

@@ -8,12 +8,16 @@ from typing import Annotated, Any
 import typer
 
 from zeroshift.cli import _encoder_options as options
-from zeroshift.cli._encoder_options import EncodingOptions, run_extraction, warn_about_images
+from zeroshift.cli._encoder_options import EncodingOptions, check_on, run_extraction, warn_about_images
+from zeroshift.cli._image_shards import has_image_shards, run_image_shards
 from zeroshift.cli._inputs import load_images
 from zeroshift.cli._output_paths import check_output_files
 from zeroshift.cli._prompt_options import make_prompts
+from zeroshift.cli._shards import PANEL as SHARDS_PANEL
+from zeroshift.cli._shards import OnBadShard
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.encode.extraction import Extraction
+from zeroshift.encode.sharded import IMAGES_PER_SHARD
 from zeroshift.parameters import Choice
 from zeroshift.report.formatting import counted, percent
 from zeroshift.report.tables import ReportTable, summary_table
@@ -23,7 +27,12 @@ __all__ = ["extract"]
 
 def extract(
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="A folder, a .csv or .parquet table, an .npy array, or a data set.")
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A folder, a .csv or .parquet table, an .npy array, a data set, or webdataset tars (a .tar file, a "
+            "folder or URL of them).",
+        ),
     ],
     out: Annotated[
         Path,
@@ -31,7 +40,7 @@ def extract(
             "--out",
             "-o",
             metavar="FILE",
-            help="The .safetensors file to write.",
+            help="The .safetensors file to write; for tars or with --on, a folder.",
             rich_help_panel=options.OUTPUT_PANEL,
         ),
     ],
@@ -78,6 +87,22 @@ def extract(
     cache: options.Cache = None,
     no_cache: options.NoCache = False,
     on_error: options.OnError = "skip",
+    on: options.On = None,
+    on_bad_shard: OnBadShard = "raise",
+    images_per_shard: Annotated[
+        int,
+        typer.Option(
+            "--images-per-shard",
+            metavar="N",
+            min=1,
+            help="With --on, images of a folder that become one file.",
+            rich_help_panel=SHARDS_PANEL,
+        ),
+    ] = IMAGES_PER_SHARD,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="For shards: print what is left to do, and stop.", rich_help_panel=SHARDS_PANEL),
+    ] = False,
     storage: Annotated[
         str,
         typer.Option(
@@ -92,15 +117,34 @@ def extract(
 ) -> None:
     """Encode images and class names into one file that every other command takes.
 
-    Encoded images are cached: an interrupted run resumes, and prompts or classes can be added later.
+    Encoded images are cached: an interrupted run resumes, and prompts or classes can be added later. Images in tars
+    become a folder in the layout of clip-retrieval, one file per tar; a run resumes after the last of them.
 
     For example: zeroshift extract photos/ --classes cat,dog --encoder composed --out features.safetensors
     """
+    Choice(("float16", "float32")).check("--storage", storage)
+    if on is not None or has_image_shards(source):
+        check_on(on)
+        Choice(("raise", "skip")).check("--on-bad-shard", on_bad_shard)
+        run_image_shards(
+            source, out,
+            EncodingOptions(
+                encoder=encoder, revision=revision, device=device, dtype=dtype, batch_size=batch_size, workers=workers,
+                cache=cache, no_cache=no_cache, on_error=on_error,
+            ),
+            on=on, on_bad_shard=on_bad_shard, images_per_shard=images_per_shard, dry_run=dry_run, classes=classes,
+            prompts=prompts, template=template, templates=templates, storage=storage, json=json, quiet=quiet,
+            others={
+                "--data": data, "--split": split, "--labelled": labelled is not None, "--labels": labels,
+                "--descriptions": descriptions, "--second-encoder": second_encoder, "--views": views,
+                "--augmix": augmix, "--corruption": corruption,
+            },
+        )  # fmt: skip
+        return
     if out.suffix != ".safetensors":
         raise ValueError(
             f"--out must end in .safetensors; got {out}. Fix: {str(out).removesuffix(out.suffix)}.safetensors."
         )
-    Choice(("float16", "float32")).check("--storage", storage)
     inputs = [Path(given) for given in (source, classes, templates, descriptions) if given is not None]
     check_output_files([out], inputs=inputs, force=force)
     encoding = EncodingOptions(

@@ -12,8 +12,9 @@ import hashlib
 import io
 import json
 import os
-import shutil
+import tempfile
 import time
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,10 +24,10 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from zeroshift._version import __version__
-from zeroshift.arrays import check_matrix, normalize, to_numpy
-from zeroshift.distributed.executors import Executor, open_executor
+from zeroshift.arrays import Array, check_matrix, normalize, to_numpy
+from zeroshift.distributed.executors import Executor, use_executor
+from zeroshift.distributed.folders import Folder
 from zeroshift.distributed.shards import FeatureShards, Shard, ShardError
-from zeroshift.files import atomic_path
 from zeroshift.method import Method
 from zeroshift.methods import ZeroShot
 from zeroshift.passes import Pass, RowsWanted
@@ -72,6 +73,8 @@ class Plan:
     fit_rows: int
     """Rows that the rounds are over."""
     most_rounds: int
+    most_bytes_read: int
+    """In all rounds and in the pass that answers."""
     workers: int
     memory_per_worker: int
     """Bytes that a worker needs for its rows and products, in addition to Python itself."""
@@ -196,14 +199,11 @@ class AnswerTask:
     reading: Reading
     check: bool
     device: str | None
-    folder: str
+    folder: Folder
     class_names: tuple[str, ...] | None
     _loaded: list[Method] = field(default_factory=list, repr=False)
 
     def __call__(self, task: Task) -> tuple[int, list[str]]:
-        import pyarrow
-        from pyarrow import parquet
-
         with threadpool_limits(1, user_api="blas"):
             method = copy.deepcopy(self._method())  # its checks of float32 products start again for every task
             zero_shot = ZeroShot(method.prototypes, logit_scale=getattr(method, "logit_scale", 100.0))
@@ -215,31 +215,26 @@ class AnswerTask:
                     rows, failed = self.reading.rows(Task(0, 0, ((shard, first, last),)), check=self.check)
                     bad += failed
                     if not failed:
-                        parts.append(_answers(method, zero_shot, rows, shard, first, self.class_names))
-        rows_answered = sum(len(part["row"]) for part in parts)
-        names = ("shard", "row", "prediction", "probability", "zero_shot")
-        columns = {
-            name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0, np.int64) for name in names
-        }
-        columns["shard"] = pyarrow.array(columns["shard"].tolist(), pyarrow.string()).dictionary_encode()
-        with atomic_path(Path(self.folder, f"predictions_{task.number:05d}.parquet")) as path:
-            parquet.write_table(pyarrow.table(columns), path)
-        return rows_answered, bad
+                        answer = method.predict(rows)
+                        parts.append(answer_columns(answer, zero_shot, rows, shard, first, self.class_names))
+        write_answers(self.folder, f"predictions_{task.number:05d}.parquet", parts)
+        return sum(len(part["row"]) for part in parts), bad
 
     def _method(self) -> Method:
         if not self._loaded:
             library = {} if self.device is None else {"library": "torch", "device": self.device}
-            with atomic_path(Path(self.folder, f".state-{os.getpid()}.safetensors")) as path:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder, "state.safetensors")
                 path.write_bytes(self.state)
                 self._loaded.append(self.method.load(path, **library))
-            Path(self.folder, f".state-{os.getpid()}.safetensors").unlink()
         return self._loaded[0]
 
 
-def _answers(
-    method: Method, zero_shot: Method, rows: np.ndarray, shard: Shard, first: int, names: tuple[str, ...] | None
+def answer_columns(
+    answer: Array, zero_shot: Method, rows: np.ndarray, shard: Shard, first: int, names: tuple[str, ...] | None
 ) -> dict[str, Any]:
-    probabilities, base = to_numpy(method.predict(rows)), to_numpy(zero_shot.predict(rows))
+    """The columns of a file of predictions, for rows of a shard and their probabilities."""
+    probabilities, base = to_numpy(answer), to_numpy(zero_shot.predict(rows))
     best, usual = probabilities.argmax(axis=1), base.argmax(axis=1)
     known = None if names is None else np.array(names)
     return {
@@ -249,6 +244,20 @@ def _answers(
         "probability": probabilities.max(axis=1),
         "zero_shot": usual if known is None else known[usual],
     }
+
+
+def write_answers(folder: Folder, name: str, parts: list[dict[str, Any]]) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    names = ("shard", "row", "prediction", "probability", "zero_shot")
+    columns = {
+        name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0, np.int64) for name in names
+    }
+    columns["shard"] = pyarrow.array(columns["shard"].tolist(), pyarrow.string()).dictionary_encode()
+    content = io.BytesIO()
+    parquet.write_table(pyarrow.table(columns), content)
+    folder.write(name, content.getvalue())
 
 
 def _fit_rows(shards: FeatureShards, fit_rows: float | None, exact: bool) -> int:
@@ -264,6 +273,19 @@ def _fit_rows(shards: FeatureShards, fit_rows: float | None, exact: bool) -> int
     return max(1, min(shards.rows, round(shards.rows * fit_rows if fit_rows <= 1 else fit_rows)))
 
 
+def check_learns_in_passes(method: type[Method]) -> None:
+    """Refuse methods without `learn_in_passes`."""
+    if not hasattr(method, "learn_in_passes"):
+        raise TypeError(
+            f"{method.name} cannot learn from shards. Fix: anchored_mixture_transductive or adapt_transductive."
+        )
+
+
+def _gpus(device: str | None) -> float:
+    """What a task on Ray needs for this device."""
+    return 1.0 if device is not None and device.startswith("cuda") else 0.0
+
+
 def plan(
     method: Method,
     shards: FeatureShards,
@@ -272,13 +294,16 @@ def plan(
     fit_rows: float | None = None,
     exact: bool = False,
     task_rows: int = TASK_ROWS,
+    device: str | None = None,
     probe: bool = False,
 ) -> Plan:
     """What `adapt` would do. With `probe`, a few thousand rows are predicted to estimate the time."""
-    fitted, workers = _fit_rows(shards, fit_rows, exact), 1
-    with open_executor(on) as executor:
+    fitted = _fit_rows(shards, fit_rows, exact)
+    with use_executor(on, gpus=_gpus(device)) as executor:
         workers = executor.workers
     rounds = int(getattr(method, "rounds", 1))
+    # A round over a sample reads its rows only; one more round over all rows follows.
+    visited = fitted * rounds + (shards.rows if fitted < shards.rows else 0) + shards.rows
     seconds = None
     if probe:
         rows = normalize(shards.first_rows(4096))
@@ -288,13 +313,22 @@ def plan(
             method.predict(rows)
             per_row = (time.perf_counter() - began) / len(rows)
         # A round costs about two products, as do the answers with those of zero-shot.
-        visited = fitted * rounds + (shards.rows if fitted < shards.rows else 0) + shards.rows
         seconds = 2.0 * per_row * visited / workers
     rows_bytes = task_rows * shards.dimension * np.dtype(shards.shards[0].dtype).itemsize
     numbers = method.n_classes * method.dimension + method.dimension**2
     memory = rows_bytes + int(getattr(method, "memory_budget", 256_000_000)) + 100 * numbers
-    tasks = len(make_tasks(shards, task_rows))
-    return Plan(len(shards.shards), shards.rows, shards.bytes, tasks, fitted, rounds, workers, memory, seconds)
+    return Plan(
+        shards=len(shards.shards),
+        rows=shards.rows,
+        bytes=shards.bytes,
+        tasks=len(make_tasks(shards, task_rows)),
+        fit_rows=fitted,
+        most_rounds=rounds,
+        most_bytes_read=visited * (shards.bytes // shards.rows),
+        workers=workers,
+        memory_per_worker=memory,
+        seconds=seconds,
+    )
 
 
 def adapt(
@@ -329,10 +363,7 @@ def adapt(
     device : torch device of the workers, such as "cuda"; NumPy if None.
     progress : called after every task.
     """
-    if not hasattr(method, "learn_in_passes"):
-        raise TypeError(
-            f"{method.name} cannot learn from shards. Fix: anchored_mixture_transductive or adapt_transductive."
-        )
+    check_learns_in_passes(type(method))
     if on_bad_shard not in ("raise", "skip"):
         raise ValueError(f"on_bad_shard must be 'raise' or 'skip'; got {on_bad_shard!r}. Fix: on_bad_shard='skip'.")
     if shards.dimension != method.dimension:
@@ -344,23 +375,20 @@ def adapt(
         raise ValueError(f"class_names must be {method.n_classes} names; got {len(class_names)}.")
     began = time.perf_counter()
     fitted = _fit_rows(shards, fit_rows, exact)
-    run = _Run(
-        method,
-        shards,
-        open_executor(on),
-        None if out is None else Path(out),
-        Reading(normalize, on_bad_shard == "skip"),
-        fitted,
-        task_rows,
-        device,
-        progress or (lambda *_: None),
-    )
-    try:
+    with use_executor(on, gpus=_gpus(device)) as executor:
+        run = _Run(
+            method,
+            shards,
+            executor,
+            None if out is None else Folder.of(out),
+            Reading(normalize, on_bad_shard == "skip"),
+            fitted,
+            task_rows,
+            device,
+            progress or (lambda *_: None),
+        )
         passes = run.learn()
         answered = run.answer(None if class_names is None else tuple(class_names)) if out is not None else 0
-    finally:
-        if not isinstance(on, Executor):
-            run.executor.close()
     rounds = int(getattr(getattr(method, "diagnostics", None), "rounds", 0) or 1)
     skipped = [error.path for error in shards.skipped] + sorted(run.bad)
     seconds = time.perf_counter() - began
@@ -375,7 +403,7 @@ class _Run:
     method: Any
     shards: FeatureShards
     executor: Executor
-    out: Path | None
+    out: Folder | None
     reading: Reading
     fitted: int
     task_rows: int
@@ -408,8 +436,6 @@ class _Run:
         }
         self.key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
         self.saved = None if self.out is None else self.out / ".progress" / self.key
-        if self.saved is not None:
-            self.saved.mkdir(parents=True, exist_ok=True)
 
     def _learn_once(self) -> tuple[int, list[str]]:
         try:
@@ -466,14 +492,14 @@ class _Run:
 
     def _saved_sums(self, number: int) -> tuple[dict[str, np.ndarray], int, list[str]]:
         """The sums of a pass that an earlier driver saved, the number of tasks in them, and unusable shards."""
-        path = None if self.saved is None else self.saved / f"pass-{number:03d}.npz"
-        if path is None or not path.exists():
+        content = None if self.saved is None else self.saved.read(f"pass-{number:03d}.npz")
+        if content is None:
             return {}, 0, []
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             done, bad = int(arrays.pop("__tasks")), json.loads(str(arrays.pop("__bad")))
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile):
             return {}, 0, []  # damaged: the pass is run again
         return arrays, done, bad
 
@@ -483,8 +509,7 @@ class _Run:
         content = io.BytesIO()
         arrays: dict[str, Any] = {**total, "__tasks": np.array(done), "__bad": np.array(json.dumps(bad))}
         np.savez(content, **arrays)
-        with atomic_path(self.saved / f"pass-{number:03d}.npz") as path:
-            path.write_bytes(content.getvalue())
+        self.saved.write(f"pass-{number:03d}.npz", content.getvalue())
 
     def _take(self, numbers: np.ndarray) -> np.ndarray:
         """The rows with these numbers, in this order."""
@@ -504,24 +529,24 @@ class _Run:
         assert self.out is not None
         assert self.saved is not None
         folder = self.out / "predictions"
-        folder.mkdir(parents=True, exist_ok=True)
-        marker = self.saved / "answers.json"
-        if not marker.exists():  # files of another run must not count as answers of this one
-            for old in folder.glob("predictions_*.parquet"):
-                old.unlink()
-            marker.write_text("{}")
-        state = self.saved / "state.safetensors"
-        self.method.save(state)
-        left = [task for task in self.tasks if not (folder / f"predictions_{task.number:05d}.parquet").exists()]
+        if self.saved.read("answers.json") is None:  # files of another run must not count as answers of this one
+            for old in folder.names():
+                if old.startswith("predictions_"):
+                    folder.remove(old)
+            self.saved.write("answers.json", b"{}")
+        with tempfile.TemporaryDirectory() as local:
+            path = Path(local, "state.safetensors")
+            self.method.save(path)
+            state = path.read_bytes()
+        written = set(folder.names())
+        left = [task for task in self.tasks if f"predictions_{task.number:05d}.parquet" not in written]
         rows = self.shards.rows - sum(task.rows for task in left)
-        function = AnswerTask(
-            state.read_bytes(), type(self.method), self.reading, self.sampled, self.device, str(folder), class_names
-        )
+        function = AnswerTask(state, type(self.method), self.reading, self.sampled, self.device, folder, class_names)
         for answered, bad in self.executor.map(function, left):
             rows += answered
             self.bad |= set(bad)
             self.progress("answers", rows, self.shards.rows)
-        shutil.rmtree(self.out / ".progress")
+        (self.out / ".progress").remove_all()
         return rows
 
 

@@ -1,25 +1,27 @@
-"""Where passes run: processes of this machine, or Ray. An executor has one verb, `map`."""
+"""Where passes and jobs run: processes of this machine, or Ray. An executor applies a function to items."""
 
 from __future__ import annotations
 
 import os
 import pickle
+import re
 import signal
 import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from statistics import median
 from typing import Any, Self
 
+from zeroshift.distributed.folders import import_optional
 from zeroshift.workers import WorkerDiedError, Workers
 
-__all__ = ["Executor", "LocalExecutor", "RayExecutor", "open_executor"]
+__all__ = ["Executor", "LocalExecutor", "RayExecutor", "check_executor", "open_executor", "use_executor"]
 
 AHEAD = 2
 """Tasks per worker, beyond those that run, whose results may wait for an earlier one. Bounds the driver's memory."""
@@ -72,13 +74,40 @@ class Executor(ABC):
         A task whose process dies is started again. One that takes much longer than the others is started a second
         time, and the first result counts. Exceptions of the function are raised.
         """
-        shared = self._share(function)
         results: dict[int, Any] = {}
+        turn = 0
+        for index, result, error in self.as_completed(function, items, bounded=True, twice=True):
+            if error is not None:
+                raise error
+            results[index] = result
+            while turn in results:
+                yield results.pop(turn)
+                turn += 1
+
+    def as_completed(
+        self,
+        function: Callable[[Any], Any],
+        items: Sequence[Any],
+        *,
+        bounded: bool = False,
+        twice: bool = False,
+        at_once: int | None = None,
+    ) -> Generator[tuple[int, Any, WorkerDiedError | None], None, None]:
+        """The index of every item with its result, or the reason why there is none, as they end.
+
+        A task whose process dies is started again, up to `ATTEMPTS` times. Exceptions of the function are raised.
+        `bounded` limits how far the tasks that are started are ahead of the first that has not ended, and `at_once`
+        the tasks that run at the same time. With `twice`, one that takes much longer than the others is started again.
+        """
+        shared = self._share(function)
         running: dict[Any, int] = {}
         began: dict[int, float] = {}
+        ended: set[int] = set()
         attempts = dict.fromkeys(range(len(items)), 0)
         times: list[float] = []
         waiting, turn = list(range(len(items)))[::-1], 0
+        most = self.workers if at_once is None else min(at_once, self.workers)
+        ahead = (1 + AHEAD) * most if bounded else len(items)
 
         def start(index: int) -> None:
             attempts[index] += 1
@@ -86,32 +115,38 @@ class Executor(ABC):
             running[self._submit(shared, items[index])] = index
 
         while turn < len(items):
-            while waiting and len(running) < self.workers and waiting[-1] < turn + (1 + AHEAD) * self.workers:
+            while waiting and len(running) < most and waiting[-1] < turn + ahead:
                 start(waiting.pop())
+            found: list[tuple[int, Any, WorkerDiedError | None]] = []
             for task in self._wait(list(running), 0.5):
                 index = running.pop(task)
-                if index in results or index < turn:
+                if index in ended or index < turn:
                     continue
                 try:
-                    results[index] = self._result(task)
+                    found.append((index, self._result(task), None))
                     times.append(time.monotonic() - began[index])
                 except LostWorkerError as error:
                     if index in running.values():
                         continue
-                    if attempts[index] >= ATTEMPTS:
-                        raise WorkerDiedError(
-                            f"task {index} ended {ATTEMPTS} workers ({error}), often for lack of memory. "
-                            "Fix: smaller tasks (--task-rows), or fewer workers."
-                        ) from error
-                    began.pop(index)
-                    waiting.append(index)
-            while turn in results:
-                yield results.pop(turn)
+                    if attempts[index] < ATTEMPTS:
+                        began.pop(index)
+                        waiting.append(index)
+                        continue
+                    lost = WorkerDiedError(
+                        f"task {index} ended {ATTEMPTS} workers ({error}), often for lack of memory. "
+                        "Fix: smaller tasks (--task-rows), or fewer workers."
+                    )
+                    lost.__cause__ = error
+                    found.append((index, None, lost))
+                ended.add(index)
+            while turn in ended:
+                ended.remove(turn)
                 turn += 1
-            if times and len(running) < self.workers:
+            yield from found
+            if twice and times and len(running) < most:
                 limit, now = SLOW * median(times[-100:]), time.monotonic()
-                late = [i for i in running.values() if now - began[i] > limit and i not in results]
-                for index in late[: self.workers - len(running)]:
+                late = [i for i in running.values() if now - began[i] > limit and i not in ended]
+                for index in late[: most - len(running)]:
                     if list(running.values()).count(index) == 1 and attempts[index] < ATTEMPTS:
                         start(index)
 
@@ -162,7 +197,7 @@ class LocalExecutor(Executor):
 
 
 _LAST: dict[str, Callable[[Any], Any]] = {}
-"""The function that this worker process applied last, by its file."""
+"""The function that this worker process applied last, by its file or its number in Ray's store."""
 
 
 def _call_shared(request: tuple[str, Any]) -> Any:
@@ -173,6 +208,15 @@ def _call_shared(request: tuple[str, Any]) -> Any:
     return _LAST[path](item)
 
 
+def _call_stored(stored: list[Any], item: Any) -> Any:
+    """As `_call_shared`, in a worker of Ray. A reference in a list is not replaced by what it refers to."""
+    name = stored[0].hex()
+    if name not in _LAST:
+        _LAST.clear()
+        _LAST[name] = import_module("ray").get(stored[0])
+    return _LAST[name](item)
+
+
 class RayExecutor(Executor):
     """Tasks on a Ray cluster: the one at `address`, a running one, or a new one on this machine.
 
@@ -180,20 +224,24 @@ class RayExecutor(Executor):
     """
 
     def __init__(self, address: str | None = None, *, gpus: float = 0.0) -> None:
-        try:
-            ray: Any = import_module("ray")
-        except ImportError as error:
-            raise ImportError("ray is not installed. Fix: pip install 'zeroshift[ray]'.") from error
+        ray: Any = import_optional("ray", "ray")
+        if address is not None and address.startswith("ray://"):
+            import_optional("grpc", "ray")
         self._ray = ray
         self._owned = not ray.is_initialized()
         if self._owned:
             with _kept_signals():
                 self._join(ray, address)
-        resources = ray.cluster_resources()
-        available = int(resources.get("GPU", 0) / gpus) if gpus else int(resources.get("CPU", 1))
-        self.workers = max(1, available)
+        self.gpus = gpus
+        self.workers = self._count_workers()
         # Our own loop starts lost tasks again, the same for every executor.
-        self._call = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(_call_function)
+        self._call = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(_call_stored)
+
+    def _count_workers(self) -> int:
+        resources = self._ray.cluster_resources()
+        if self.gpus and not resources.get("GPU"):
+            raise ValueError("the Ray cluster has no GPU. Fix: leave out the device, or start Ray with --num-gpus.")
+        return max(1, int(resources["GPU"] / self.gpus if self.gpus else resources.get("CPU", 1)))
 
     @staticmethod
     def _join(ray: Any, address: str | None) -> None:
@@ -210,7 +258,8 @@ class RayExecutor(Executor):
             self._ray.shutdown()
 
     def _share(self, function: Callable[[Any], Any]) -> Any:
-        return self._ray.put(function)
+        self.workers = self._count_workers()  # nodes may have come or gone
+        return [self._ray.put(function)]
 
     def _submit(self, shared: Any, item: Any) -> Any:
         return self._call.remote(shared, item)
@@ -236,12 +285,8 @@ def _kept_signals() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _call_function(function: Callable[[Any], Any], item: Any) -> Any:
-    return function(item)
-
-
-def open_executor(on: str | Executor = "local") -> Executor:
-    """The executor of a text: `local`, `local:N`, `ray` or `ray://host:port`.
+def open_executor(on: str | Executor = "local", *, gpus: float = 0.0) -> Executor:
+    """The executor of a text: `local`, `local:N`, `ray` or `ray://host:port`. On Ray, every task gets `gpus` GPUs.
 
     >>> with open_executor("local:0") as executor:
     ...     executor.workers
@@ -249,13 +294,25 @@ def open_executor(on: str | Executor = "local") -> Executor:
     """
     if isinstance(on, Executor):
         return on
+    check_executor("on", on)
     name, _, rest = on.partition(":")
     if name == "local":
-        with suppress(ValueError):
-            if not rest or int(rest) >= 0:
-                return LocalExecutor(int(rest) if rest else None)
-    elif on == "ray":
-        return RayExecutor()
-    elif on.startswith("ray://"):
-        return RayExecutor(on)
-    raise ValueError(f"on must be local, local:N, ray or ray://host:port; got {on!r}. Fix: local:2.")
+        return LocalExecutor(int(rest) if rest else None)
+    return RayExecutor(None if on == "ray" else on, gpus=gpus)
+
+
+def check_executor(argument: str, on: str) -> None:
+    """Refuse a text that `open_executor` does not know."""
+    if not re.fullmatch(r"local(:\d{1,4})?|ray|ray://.+", on):
+        raise ValueError(f"{argument} must be local, local:N, ray or ray://host:port; got {on!r}. Fix: local:2.")
+
+
+@contextmanager
+def use_executor(on: str | Executor = "local", *, gpus: float = 0.0) -> Iterator[Executor]:
+    """The executor of a text, closed at the end of the block, or an executor that its owner closes."""
+    executor = open_executor(on, gpus=gpus)
+    try:
+        yield executor
+    finally:
+        if executor is not on:
+            executor.close()

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from zeroshift.distributed.folders import Folder, file_system, import_optional, is_url, open_file
 from zeroshift.files import FileFormatError
 from zeroshift.parsers import read_array_header
 
@@ -67,7 +68,7 @@ class Shard:
             if not is_url(self.path):
                 rows = np.memmap(self.path, self.dtype, "r", first, (stop - start, self.dimension))
                 return rows.view(np.ndarray)
-            content = _file_system(self.path).cat_file(self.path, start=first, end=last)
+            content = file_system(self.path).cat_file(self.path, start=first, end=last)
             return np.frombuffer(content, self.dtype).reshape(shape)
         except ShardError:
             raise
@@ -75,8 +76,8 @@ class Shard:
             raise ShardError(self.path, f"{type(error).__name__}: {error}") from error
 
     def _read_parquet(self, start: int, stop: int) -> np.ndarray:
-        parquet = _import("pyarrow.parquet", "parquet")
-        with _open(self.path) as handle:
+        parquet = import_optional("pyarrow.parquet", "parquet")
+        with open_file(self.path) as handle:
             file = parquet.ParquetFile(handle)
             groups: list[int] = []
             offset = first = 0
@@ -118,8 +119,8 @@ class FeatureShards:
         """
         if on_error not in ("raise", "skip"):
             raise ValueError(f"on_error must be 'raise' or 'skip'; got {on_error!r}. Fix: on_error='skip'.")
-        source = os.fspath(path)
-        files = _list_files(source)
+        source = Folder.of(path).path
+        files = list_files(f"{source.rstrip('/')}/img_emb", (".npy",)) or list_files(source, SUFFIXES)
         if not files:
             raise FileNotFoundError(
                 f"no shards at {source}: a file or a folder with {', '.join(SUFFIXES)} files, or with a folder img_emb "
@@ -179,31 +180,10 @@ class FeatureShards:
         return FeatureShards(kept, self.skipped)
 
 
-def is_url(path: str) -> bool:
-    return "://" in path
-
-
-def _file_system(path: str) -> Any:
-    return _import("fsspec", "distributed").core.url_to_fs(path)[0]
-
-
-def _open(path: str) -> Any:
-    return _file_system(path).open(path, "rb") if is_url(path) else open(path, "rb")
-
-
-def _import(module: str, extra: str) -> Any:
-    try:
-        __import__(module)
-    except ImportError as error:
-        raise ImportError(f"{module} is not installed. Fix: pip install 'zeroshift[{extra}]'.") from error
-    import sys
-
-    return sys.modules[module]
-
-
-def _list_files(source: str) -> list[str]:
+def list_files(source: str, suffixes: tuple[str, ...]) -> list[str]:
+    """The file itself, or those with these suffixes in a folder, in natural order; none if there is nothing."""
     if is_url(source):
-        system = _file_system(source)
+        system = file_system(source)
         prefix = source.split("://")[0] + "://"
 
         def is_folder(path: str) -> bool:
@@ -226,9 +206,7 @@ def _list_files(source: str) -> list[str]:
         return []
     if not is_folder(source):
         return [source]
-    embeddings = source.rstrip("/") + "/img_emb"
-    listed = names(embeddings) if is_folder(embeddings) else names(source)
-    return sorted((one for one in listed if one.endswith(SUFFIXES)), key=_natural)
+    return sorted((one for one in names(source) if one.endswith(suffixes)), key=_natural)
 
 
 def _natural(path: str) -> list[Any]:
@@ -239,7 +217,7 @@ def _natural(path: str) -> list[Any]:
 def _read_header(path: str, column: str | None) -> Shard:
     if path.endswith(".parquet"):
         return _parquet_header(path, column)
-    with _open(path) as handle:
+    with open_file(path) as handle:
         if path.endswith(".npy"):
             try:
                 shape, fortran, dtype = read_array_header(handle, path)
@@ -269,8 +247,8 @@ def _read_header(path: str, column: str | None) -> Shard:
 
 
 def _parquet_header(path: str, column: str | None) -> Shard:
-    arrow, parquet = _import("pyarrow", "parquet"), _import("pyarrow.parquet", "parquet")
-    with _open(path) as handle:
+    arrow, parquet = import_optional("pyarrow", "parquet"), import_optional("pyarrow.parquet", "parquet")
+    with open_file(path) as handle:
         file = parquet.ParquetFile(handle)
         schema, rows = file.schema_arrow, file.metadata.num_rows
         lists = [

@@ -429,6 +429,10 @@ class _ImageRunner:
         _check_method(method, encoder)
         if second is not None:
             _check_second(method, second, views is not None or generate is not None or "views" in method.needs)
+        elif SECOND in method.needs and not getattr(method, "alone", False):
+            raise TypeError(
+                f"{method.name} needs a second encoder. Fix: second=encode.load_image_encoder('facebook/dinov2-base')."
+            )
         several = isinstance(method, ViewMethod)
         for name, value in (("views", views), ("generate", generate)):
             if value is not None and not several:

@@ -50,6 +50,7 @@ NEEDS = {
     "unlabelled": "unlabelled samples before the first answer",
     "prompts": "several prompts per class",
     "views": "several views of each image",
+    "second": "features of a second encoder",
     "text": "the text encoder",
 }
 """What a method may need besides features and prototypes, by the name that `--without` takes."""

@@ -29,7 +29,7 @@ __all__ = ["COMPARISON_HINTS", "MethodSpec", "list_method_specs"]
 COMPARISON_HINTS = {
     VIEWS: "zeroshift extract --views 64",
     TEXT: "--encoder SOURCE",
-    SECOND: "leave it out; zeroshift adapt --second gives it to a method",
+    SECOND: "zeroshift extract --second-encoder ENCODER",
     OTHER: "leave it out; in Python, zeroshift.encode.make_method({method!r}, ...) makes it",
     SETTING: "--set {method}.{name}=VALUE",
 }
@@ -153,8 +153,8 @@ class MethodSpec:
 
     def missing_input(self, *held: str) -> str | None:
         """Why it cannot be run on a set of labelled features, "needs ... Fix: ..."; None if it can. `held` names what
-        is there besides: `"views"` in the set, `"text"` of an encoder."""
-        available = {*held, *self.parameters, *(name for name in self.given if name != VIEWS)}
+        is there besides: `"views"` and `"second"` in the set, `"text"` of an encoder."""
+        available = {*held, *self.parameters, *(name for name in self.given if name not in (VIEWS, SECOND))}
         return missing_input(self.info, available, requested=self.given, hints=COMPARISON_HINTS)
 
 

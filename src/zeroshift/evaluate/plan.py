@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from zeroshift.distributed import Executor
 from zeroshift.evaluate.encoder_ref import EncoderRef, check_fit
 from zeroshift.evaluate.keys import features_digest
 from zeroshift.evaluate.ledger import Ledger
@@ -19,7 +20,7 @@ from zeroshift.evaluate.streams import StreamSpec
 from zeroshift.evaluate.trial import Trial
 from zeroshift.features import FeatureSet
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
-from zeroshift.methods.inputs import TEXT, VIEWS
+from zeroshift.methods.inputs import SECOND, TEXT, VIEWS
 from zeroshift.parameters import Number
 
 __all__ = ["DatasetRef", "Plan", "Skipped", "describe_skipped", "plan_comparison", "run_plan"]
@@ -42,6 +43,8 @@ class DatasetRef:
     """Number of prompt modes: prompts per class for methods that weight several."""
     n_views: int
     """Views per image, including the image itself; 0 where the set has none."""
+    extra: tuple[str, ...]
+    """Names of the extra features; methods that take a second encoder get the first of them."""
     spare: int
     """Half the size of the largest class: the number of samples that can be drawn from it; 0 where no class has two."""
     fewest: int
@@ -84,6 +87,7 @@ class DatasetRef:
             dimension=features.dimension,
             n_prompts=len(features.prompts),
             n_views=features.n_views,
+            extra=tuple(features.extra),
             spare=int(counts.max()) // 2,
             fewest=int(counts[counts > 0].min()),
             title=str(features.provenance.get("title", name)),
@@ -158,6 +162,7 @@ def plan_comparison(
     shots = int(Number(1, integer=True).check("shots", shots))
     trials: list[Trial] = []
     held = [VIEWS] if any(dataset.n_views for dataset in datasets) else []
+    held += [SECOND] if any(dataset.extra for dataset in datasets) else []
     held += [] if encoder is None else [TEXT]
     reasons = [(spec, spec.missing_input(*held)) for spec in specs]
     skipped = [Skipped(spec, reason) for spec, reason in reasons if reason is not None]
@@ -213,16 +218,24 @@ def _missing_in_set(dataset: DatasetRef, spec: MethodSpec, shots: int) -> str | 
     if "validation" in spec.given and min(dataset.spare, shots) < 2:
         return "no class has two labelled samples, one to learn from and one for validation"
     if VIEWS in spec.given and not dataset.n_views:
-        return spec.missing_input(TEXT)
+        return spec.missing_input(TEXT, SECOND)
+    if SECOND in spec.given and not dataset.extra:
+        return spec.missing_input(TEXT, VIEWS)
     if "unlabelled" in spec.given and dataset.n_samples < 2:
         return "a single sample cannot be split into halves"
     return None
 
 
 def run_plan(
-    planned: Plan, ledger: Ledger, *, jobs: int = 0, again: bool = False, notes: Mapping[str, Any] | None = None
+    planned: Plan,
+    ledger: Ledger,
+    *,
+    jobs: int = 0,
+    again: bool = False,
+    notes: Mapping[str, Any] | None = None,
+    on: str | Executor | None = None,
 ) -> Generator[JobOutcome[Trial], None, None]:
     """Run the trials that `ledger` has no record of (with `again`, all of them): see `run_jobs`."""
     loaders = {dataset.digest: dataset.load for dataset in planned.datasets}
     processes = int(Number(0, integer=True).check("jobs", jobs))
-    return run_jobs(planned.trials, loaders, ledger, processes=processes, again=again, notes=notes)
+    return run_jobs(planned.trials, loaders, ledger, processes=processes, again=again, notes=notes, on=on)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Generic
 
+from zeroshift.distributed import Executor, use_executor
 from zeroshift.evaluate.job import AnyJob, Job
 from zeroshift.evaluate.keys import features_digest
 from zeroshift.evaluate.ledger import Ledger, UnrecordableError, relabel_record
@@ -46,14 +47,16 @@ def run_jobs(
     processes: int = 0,
     again: bool = False,
     notes: Mapping[str, Any] | None = None,
+    on: str | Executor | None = None,
 ) -> Generator[JobOutcome[AnyJob], None, None]:
     """Run the jobs that `ledger` has no record of (with `again`, all of them) and record each when it is done.
 
     Yields one outcome per job: first those read from the ledger, then the others as they finish. Jobs with the same key
-    run once. `processes` is the number of worker processes; 0 runs in this process. Jobs that are `timed` run last, one
-    at a time, because concurrent work would distort their times. `notes` are JSON values by name that every new record
-    keeps. Stopping early, by a signal too, loses only unfinished jobs. A job that fails is not recorded, and runs again
-    next time.
+    run once. `processes` is the number of worker processes; 0 runs in this process. `on` replaces it: `local:N`, `ray`,
+    `ray://host:port`, or an executor, which also start a job again whose process died. Jobs that are `timed` run last,
+    one at a time, because concurrent work would distort their times. `notes` are JSON values by name that every new
+    record keeps. Stopping early, by a signal too, loses only unfinished jobs. A job that fails is not recorded, and
+    runs again next time.
     """
     if not isinstance(ledger, Ledger):
         raise TypeError(f"ledger must be a Ledger; got {type(ledger).__name__}. Fix: Ledger('runs').")
@@ -69,20 +72,27 @@ def run_jobs(
             yield JobOutcome(job, record, None, recorded=True)
     unique = [same_key[0] for same_key in missing.values()]
     untimed, timed = [job for job in unique if not job.timed], [job for job in unique if job.timed]
-    for work, n_processes in ((untimed, processes), (timed, min(1, processes))):
-        if not work:
-            continue
-        with closing(execute_jobs(work, loaders, processes=n_processes)) as results:
-            for job, result, error in results:
-                record = None
-                if result is not None:
-                    try:
-                        record = ledger.write(job, result, {**(notes or {}), PROCESSES: n_processes})
-                    except UnrecordableError as refusal:
-                        error = str(refusal)
-                for same in missing[job.key]:
-                    own = None if record is None else relabel_record(same, record)
-                    yield JobOutcome(same, own, error, recorded=False)
+    with nullcontext() if on is None or not unique else use_executor(on) as executor:
+        for work, most in ((untimed, processes), (timed, 1)):
+            if not work:
+                continue
+            if executor is None:
+                at_once = min(most, processes)
+                results = execute_jobs(work, loaders, processes=at_once)
+            else:
+                at_once = executor.workers if work is untimed else 1
+                results = distribute_jobs(work, loaders, executor, at_once=at_once)
+            with closing(results):
+                for job, result, error in results:
+                    record = None
+                    if result is not None:
+                        try:
+                            record = ledger.write(job, result, {**(notes or {}), PROCESSES: at_once})
+                        except UnrecordableError as refusal:
+                            error = str(refusal)
+                    for same in missing[job.key]:
+                        own = None if record is None else relabel_record(same, record)
+                        yield JobOutcome(same, own, error, recorded=False)
 
 
 def execute_jobs(
@@ -100,6 +110,31 @@ def execute_jobs(
                 yield job, None, f"{reason} Fix: fewer runs at a time (--jobs), or a machine with more memory."
             else:
                 yield job, None, f"{type(error).__name__}: {error}"
+
+
+def distribute_jobs(
+    work: Sequence[AnyJob], loaders: Loaders, executor: Executor, *, at_once: int
+) -> Generator[tuple[AnyJob, dict[str, Any] | None, str | None], None, None]:
+    """As `execute_jobs`, on an executor."""
+    # The time of a job says nothing about that of others, so a long one is not started twice.
+    runs = executor.as_completed(_Attempt(_JobRunner(loaders)), work, at_once=at_once)
+    with closing(runs):
+        for index, answer, lost in runs:
+            result, error = answer if lost is None else (None, str(lost).split(" Fix:")[0] + ".")
+            yield work[index], result, error
+
+
+@dataclass
+class _Attempt:
+    """A job's result, or the reason why it failed, as a value: a job that fails must not end the others."""
+
+    run: _JobRunner
+
+    def __call__(self, job: Job) -> tuple[dict[str, Any] | None, str | None]:
+        try:
+            return self.run(job), None
+        except Exception as error:
+            return None, f"{type(error).__name__}: {error}"
 
 
 @dataclass

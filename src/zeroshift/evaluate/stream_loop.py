@@ -110,7 +110,7 @@ def _check_rows(rows: Any, n_rows: int) -> None:
 def _checked_second(method: Method, features: Array, second: Array) -> Array:
     if SECOND not in method.takes:
         raise TypeError(f"{method.name} takes no second encoder; got second. Fix: second=None, or another method.")
-    if len(features.shape) != 2:
+    if len(features.shape) != 2 and not getattr(method, "views_with_second", False):
         raise TypeError("second cannot be given together with views. Fix: features[:, 0], the images themselves.")
     second = check_matrix("second", second)
     if second.shape[0] != features.shape[0]:

@@ -26,7 +26,16 @@ from zeroshift.evaluate.streams import Stream, StreamSpec
 from zeroshift.features import FeatureSet
 from zeroshift.method import Method
 from zeroshift.methods import ZeroShot
-from zeroshift.methods.inputs import TEXT, VIEWS, feature_source, image_input, name_positions, resolve_inputs
+from zeroshift.methods.inputs import (
+    SECOND,
+    TEXT,
+    VIEWS,
+    feature_source,
+    image_input,
+    name_positions,
+    resolve_inputs,
+    second_input,
+)
 from zeroshift.parameters import Number, Optional
 
 __all__ = [
@@ -296,14 +305,17 @@ def groups_of_rows(stream: Stream, scored: np.ndarray, n_samples: int) -> tuple[
 
 
 def stream_input(features: FeatureSet, spec: MethodSpec, scored: np.ndarray, stream: np.ndarray) -> StreamInput:
+    second = None
+    if SECOND in spec.given:
+        second = second_input(spec.info, features, hints=COMPARISON_HINTS)[1]
     if VIEWS not in spec.given:
-        return StreamInput(stream)
+        return StreamInput(stream, second=None if second is None else second[scored])
     views = image_input(spec.info, features, views=True, hints=COMPARISON_HINTS)
     if np.array_equal(scored, np.arange(features.n_samples)):
-        return StreamInput(views)
+        return StreamInput(views, second=second)
     # A transductive method would copy the selected images while its memory is measured.
     whole = spec.info.protocol == "transductive"
-    return StreamInput(views[scored]) if whole else StreamInput(views, scored)
+    return StreamInput(views[scored]) if whole else StreamInput(views, scored, second)
 
 
 WARM_UP_IMAGES = 2
@@ -312,10 +324,12 @@ WARM_UP_IMAGES = 2
 
 @dataclass(frozen=True)
 class StreamInput:
-    """What a method gets: rows in stream order; or the views of all images, and the order of the images."""
+    """What a method gets: rows in stream order; or the views of all images, and the order of the images. `second` are
+    features of the same images from a second encoder, in the order of `features`."""
 
     features: np.ndarray
     rows: np.ndarray | None = None
+    second: np.ndarray | None = None
 
     @property
     def n_views(self) -> int:
@@ -331,7 +345,8 @@ class StreamInput:
         method = make()
         few = EVERY if self.features.ndim == 2 or method.protocol == "transductive" else WARM_UP_IMAGES
         rows = np.arange(len(self.features)) if self.rows is None else self.rows
-        for _ in stream_steps(method, self.features[rows[:few]]):
+        second = None if self.second is None else self.second[rows[:few]]
+        for _ in stream_steps(method, self.features[rows[:few]], second=second):
             pass
         _WARM.add(kind)
 
@@ -360,7 +375,8 @@ def measure_run(
     setup_seconds = time.perf_counter() - start
     peak, counts_after_setup = memory.peak(), replace(counts)
     # Validates the whole stream, which must not count as memory of an online method.
-    steps = stream_steps(method, stream_input.features, rows=stream_input.rows, every=every)
+    given = stream_input
+    steps = stream_steps(method, given.features, rows=given.rows, every=every, second=given.second)
     release_free_memory()
     memory.reset()
     results = [(step.probabilities, step.seconds) for step in steps]

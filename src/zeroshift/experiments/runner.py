@@ -6,6 +6,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from zeroshift.distributed import Executor
 from zeroshift.evaluate import DatasetRef, Job, JobOutcome, Ledger, run_jobs
 from zeroshift.experiments._shared.experiment import Chapter, Experiment, JobResults, Options, slug
 from zeroshift.experiments._shared.findings import Finding, Remark
@@ -107,11 +108,17 @@ class Investigation:
         return sorted(unique.values(), key=lambda job: positions[job.digest])
 
     def run(
-        self, ledger: Ledger, *, processes: int = 0, again: bool = False, notes: Mapping[str, Any] | None = None
+        self,
+        ledger: Ledger,
+        *,
+        processes: int = 0,
+        again: bool = False,
+        notes: Mapping[str, Any] | None = None,
+        on: str | Executor | None = None,
     ) -> Generator[JobOutcome[Job], None, None]:
         """Run the jobs that `ledger` has no record of; yields every outcome as it is available."""
         loaders = {digest: dataset.load for digest, dataset in self._datasets.items()}
-        return run_jobs(self.jobs, loaders, ledger, processes=processes, again=again, notes=notes)
+        return run_jobs(self.jobs, loaders, ledger, processes=processes, again=again, notes=notes, on=on)
 
     def chapters(self, outcomes: Sequence[JobOutcome[Job]]) -> list[Chapter]:
         """The findings of each experiment, from the outcomes that `run` yielded."""

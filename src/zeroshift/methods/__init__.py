@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import zeroshift.adapt
 import zeroshift.mixture  # noqa: F401 (both register methods)
-from zeroshift.method import EpisodicMethod, Method, OnlineMethod, ViewMethod
+from zeroshift.method import EpisodicMethod, Method, OnlineMethod, TwoEncoderMethod, ViewMethod
 from zeroshift.method import registered_methods as _registered_methods
 from zeroshift.methods._shared.few_shot import FewShotMethod
 from zeroshift.methods._shared.source_statistics import source_statistics
@@ -21,13 +21,16 @@ from zeroshift.methods.sticky_filter import StickyFilter
 
 if TYPE_CHECKING:
     # For editors and type checkers, which do not run the import below.
+    from zeroshift.methods.ape import APE as APE
     from zeroshift.methods.awt import AWT as AWT
     from zeroshift.methods.b2tpt import B2TPT as B2TPT
     from zeroshift.methods.batclip import BATCLIP as BATCLIP
     from zeroshift.methods.bca import BCA as BCA
+    from zeroshift.methods.boostadapter import BoostAdapter as BoostAdapter
     from zeroshift.methods.clip_adapter import CLIPAdapter as CLIPAdapter
     from zeroshift.methods.cocoop import CoCoOp as CoCoOp
     from zeroshift.methods.coop import CoOp as CoOp
+    from zeroshift.methods.cosmic import COSMIC as COSMIC
     from zeroshift.methods.ctpt import CTPT as CTPT
     from zeroshift.methods.difftpt import DiffTPT as DiffTPT
     from zeroshift.methods.dmn import DMN as DMN
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
     from zeroshift.methods.timo import TIMOS as TIMOS
     from zeroshift.methods.tip_adapter import TipAdapter as TipAdapter
     from zeroshift.methods.tip_adapter_f import TipAdapterF as TipAdapterF
+    from zeroshift.methods.tip_x import TipX as TipX
     from zeroshift.methods.tnt import TNT as TNT
     from zeroshift.methods.tps import TPS as TPS
     from zeroshift.methods.tpt import TPT as TPT
@@ -88,6 +92,7 @@ __all__ = [
     "PromptedText",
     "PromptedVision",
     "StickyFilter",
+    "TwoEncoderMethod",
     "ViewMethod",
     "create",
     "get",

@@ -38,6 +38,7 @@ __all__ = [
     "name_positions",
     "prompt_words",
     "resolve_inputs",
+    "second_input",
     "starts_from_prompt",
     "unaccepted_input",
 ]
@@ -51,7 +52,7 @@ SECOND = "second"
 TEXT = "text"
 """The text side of an encoder, whose prompt some methods tune: see `zeroshift.methods.PromptedText`."""
 
-FEATURE_INPUTS = ("prompts", "support", "validation", "unlabelled", VIEWS)
+FEATURE_INPUTS = ("prompts", "support", "validation", "unlabelled", VIEWS, SECOND)
 """Inputs that come from sets of features."""
 
 DESCRIPTIONS = {
@@ -71,6 +72,7 @@ SETTING, OTHER = "any setting", "any other input"
 
 PYTHON_HINTS = {
     VIEWS: "zeroshift extract --views 64, or zeroshift.encode.extract(..., views=Views(64))",
+    SECOND: "features.with_extra('second', rows), and second=... in each call",
     OTHER: "{name}=..., or zeroshift.encode.make_method({method!r}, encoder, class_names, ...)",
     SETTING: "{name}=VALUE",
 }
@@ -239,6 +241,16 @@ def image_input(
         others = set(inputs.accepted) - {VIEWS}
         raise ValueError(f"{info.name} {missing_input(info, others, requested=[VIEWS], hints=hints)}.")
     return features.views
+
+
+def second_input(
+    info: MethodInfo, features: FeatureSet, *, hints: Mapping[str, str] = PYTHON_HINTS
+) -> tuple[str, np.ndarray]:
+    """The first of the set's extra features, and their name; ValueError where it has none."""
+    if not features.extra:
+        others = set(method_inputs(info).accepted) - {SECOND}
+        raise ValueError(f"{info.name} {missing_input(info, others, requested=[SECOND], hints=hints)}.")
+    return next(iter(features.extra.items()))
 
 
 def starts_from_prompt(info: MethodInfo) -> bool:

@@ -244,7 +244,8 @@ class StickyFilter(OrderedMethod):
     def _filter(self, x: Array, scores: Array, late: bool) -> _Step:
         """The filtered answers of a block, and the state after it. Nothing is changed."""
         backend = Backend.of(self.prototypes)
-        images = x[:, 0] if len(x.shape) == 3 else x  # the first view is the image itself
+        # The first view is the image itself; features of a second encoder follow those of the first.
+        images = x[:, 0] if len(x.shape) == 3 else x[:, : self.dimension]
         images = backend.asarray(images, backend.xp.float64)
         scale = getattr(self, "logit_scale", LOGIT_SCALE)
         chain, still_due, sums = self._chain, self._late, self._confidences

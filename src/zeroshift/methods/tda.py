@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -187,15 +187,24 @@ class TDA(ViewMethod):
         """A single sample enters the caches before it is predicted: learn, then predict."""
         one = single_sample_stats(features, self._text, self.logit_scale)
         keys = self._to_cache_dtype(features)
-        positive = self._positive.memory.plan_one(one.k, one.entropy)
-        negative = self._negative.memory.plan_one(one.k, one.entropy) if self._is_uncertain(one.entropy) else None
-        mask = None if negative is None else self._mask(one.probabilities)
+        self._learn_one(keys[0], one.k, one.entropy, one.probabilities)
+        return self._add_votes(one.logits, keys)
+
+    def _learn_one(self, key: Array, k: int, entropy: float, probabilities: Array) -> None:
+        """Learn from one sample (d,) of pseudo-class k, with its zero-shot entropy and probabilities (K,)."""
+        positive = self._positive.memory.plan_one(k, entropy)
+        rank = float(self._negative_ranks(entropy))
+        negative = self._negative.memory.plan_one(k, rank) if self._is_uncertain(entropy) else None
+        mask = None if negative is None else self._mask(probabilities)
         with self._learning():
             if positive is not None:
-                self._positive.insert(positive, keys[0])
+                self._positive.insert(positive, key)
             if negative is not None:
-                self._negative.insert(negative, keys[0], mask)
-        return self._add_votes(one.logits, keys)
+                self._negative.insert(negative, key, mask)
+
+    def _negative_ranks(self, entropies: Any) -> Any:
+        """The negative cache keeps the samples of each class for which these are smallest."""
+        return entropies
 
     def _adapt_view(self, views: Array) -> Array:
         one = average_views(views[None, ...], self._text, self.logit_scale, ratio=self.view_ratio)
@@ -209,7 +218,8 @@ class TDA(ViewMethod):
         masks = self._mask(samples.probabilities)
         positive = self._positive.memory.plan(classes, samples.entropies)
         uncertain = self._is_uncertain(samples.entropies)
-        negative = self._negative.memory.plan(classes, np.where(uncertain, samples.entropies, np.inf))
+        ranks = np.where(uncertain, self._negative_ranks(samples.entropies), np.inf)
+        negative = self._negative.memory.plan(classes, ranks)
         scores = (
             samples.logits
             + self.positive_alpha * self._positive.votes_during(positive, keys)
@@ -293,10 +303,12 @@ class VotingCache:
         self._rows, self._rows_on_backend = rows, self._backend.index(rows)
         self._used = 1 + int(rows.max(initial=0))
 
-    def votes(self, features: Array) -> Array:
-        """Votes (n, K) of the present entries."""
+    def votes(self, features: Array, *, without: Sequence[int] = ()) -> Array:
+        """Votes (n, K) of the present entries, except for those in the slots `without`."""
         weights = self._weights(features, self.entries[: self._used])
         weights[:, 0] = 0.0
+        if len(without):
+            weights[:, self._backend.index(self._rows[list(without)])] = 0.0
         return self._sum_by_class(weights)
 
     @property

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend, Rows, as_floats, check_matrix, checked_labelled
+from zeroshift.arrays import Array, Backend, Rows, checked_labelled
 from zeroshift.frozen import Expression
-from zeroshift.method import ViewMethod
+from zeroshift.method import TwoEncoderMethod
 from zeroshift.mixture.scoring import Scorer, TextLogits
 from zeroshift.mixture.statistics import (
     Mixture,
@@ -44,12 +43,11 @@ class MixtureDiagnostics(ProductDiagnostics):
     rounds: int = 0
 
 
-class AnchoredMixture(ViewMethod):
+class AnchoredMixture(TwoEncoderMethod):
     """Gaussian classes with one shrunk covariance, estimated from all samples by soft counts. Their means are anchored
     at text prototypes moved to the images, and they are trusted only as far as the samples seen allow."""
 
     state_size = "K d + d^2"
-    takes: ClassVar[tuple[str, ...]] = ("views", "second")
     not_state: ClassVar[frozenset[str]] = frozenset({"_diagnostics", "_until_check", "_float64_only"})
 
     logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
@@ -239,73 +237,7 @@ class AnchoredMixture(ViewMethod):
     def _frozen(self, x: Expression) -> Expression:
         return self._scorer.frozen(x).softmax()
 
-    # A second encoder: its features are columns after those of the first.
-
-    def adapt(self, features: Array, *, second: Array | None = None) -> Array:
-        """Learn from `features` and predict them, in the order `scored` says: (N, K) for (N, d), (K,) for (d,).
-
-        `second` (N, e) may hold features of the same images from another encoder, of unit length, which needs no text.
-        Give it with every call or with none. It counts as far as it agrees with the first encoder, so that a poor one
-        does little harm; see the attribute `second_weight`.
-
-        If the call is interrupted or fails, the state is as before the call or after a whole number of samples. If an
-        exception is raised while the state is being changed, the object refuses calls until `reset` or `load`.
-        """
-        if second is None:
-            return super().adapt(features)
-        return self._answer_both(features, second, learn=True, probabilities=True)
-
-    def adapt_scores(self, features: Array, *, second: Array | None = None) -> Array:
-        """Like `adapt`, but return the raw scores before they are normalised to probabilities."""
-        if second is None:
-            return super().adapt_scores(features)
-        return self._answer_both(features, second, learn=True, probabilities=False)
-
-    def predict(self, features: Array, *, second: Array | None = None) -> Array:
-        """Probabilities with what has been learned so far. Nothing is learned and no state changes.
-
-        Without `second`, the first encoder's features decide, also after a stream that had both.
-        """
-        if second is None:
-            return super().predict(features)
-        return self._answer_both(features, second, learn=False, probabilities=True)
-
-    def predict_scores(self, features: Array, *, second: Array | None = None) -> Array:
-        """Like `predict`, but return the raw scores."""
-        if second is None:
-            return super().predict_scores(features)
-        return self._answer_both(features, second, learn=False, probabilities=False)
-
-    def _answer_both(self, features: Array, second: Array, *, learn: bool, probabilities: bool) -> Array:
-        rows, matrix, single = self._both_rows(features, second)
-        run: Callable[[Any], Iterator[tuple[slice, Array]]] = self._adapt_scores if learn else self._predict_blocks
-        answer = self._collect(rows, matrix, run, learn, probabilities)
-        return answer[0] if single else answer
-
-    def _both_rows(self, features: Array, second: Array) -> tuple[Rows, Array, bool]:
-        """Checked features of both encoders side by side, the first encoder's as a matrix, and if it is one sample."""
-        features, second = as_floats("features", features), as_floats("second", second)
-        single = len(features.shape) == 1
-        if len(second.shape) != len(features.shape):
-            raise ValueError(
-                f"second has {len(second.shape)} dimension(s), but features has {len(features.shape)}. "
-                "Fix: one row of each encoder for every image."
-            )
-        matrix, other = (features[None, :], second[None, :]) if single else (features, second)
-        check_matrix("features", matrix, columns=self.dimension, classes=self.n_classes)
-        check_matrix("second", other)
-        if other.shape[0] != matrix.shape[0]:
-            raise ValueError(
-                f"second has {other.shape[0]} rows, but features has {matrix.shape[0]}: one row for each image, in the "
-                "same order. Fix: features of the same images from both encoders."
-            )
-        return BothRows(self._rows(matrix), self._rows(other)), matrix, single
-
-    def _parts(self, x: Array) -> tuple[Array, Array | None]:
-        """The columns of the first encoder, and those of the second."""
-        if x.shape[1] == self.dimension:
-            return x, None
-        return x[:, : self.dimension], x[:, self.dimension :]
+    # A second encoder: see `TwoEncoderMethod`.
 
     def _check_second(self, columns: int, learned: int) -> None:
         """A stream has the second encoder's features for all samples or for none. `learned` is its dimension so far."""
@@ -371,27 +303,3 @@ class AnchoredMixture(ViewMethod):
     def temperature(self) -> float:
         """The exponent that all answers are raised to, so that their confidence matches the reference posterior's."""
         return 1.0 if self._mixture is None else self._mixture.temperature
-
-
-class BothRows(Rows):
-    """Rows of two encoders side by side."""
-
-    def __init__(self, first: Rows, second: Rows) -> None:
-        self._first, self._second = first, second
-
-    def __len__(self) -> int:
-        return len(self._first)
-
-    def __getitem__(self, rows: slice) -> Array:
-        first = self._first[rows]
-        return Backend.of(first).xp.concat([first, self._second[rows]], axis=1)
-
-    def take(self, rows: Array) -> Array:
-        first = self._first.take(rows)
-        return Backend.of(first).xp.concat([first, self._second.take(rows)], axis=1)
-
-    def wide(self) -> BothRows:
-        return BothRows(self._first.wide(), self._second.wide())
-
-    def blocks(self, size: int, *, reuse: bool = False, within: slice | None = None) -> Iterator[tuple[slice, Array]]:
-        return super().blocks(size, within=within)  # a new array every time, so there is no memory to reuse

@@ -9,6 +9,7 @@ import numpy as np
 
 from zeroshift.arrays import Array, Backend, Rows, to_numpy
 from zeroshift.frozen import Expression
+from zeroshift.interrupts import Watch
 from zeroshift.mixture.base import AnchoredMixture
 from zeroshift.mixture.statistics import normalize_scores
 from zeroshift.mixture.sums import Sums
@@ -242,6 +243,36 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
             stream._stream.n_counted, stream._stream.order, stream._n_seen = n_seen, None, n_seen
             stream._derive()
         return stream
+
+    def sums(self) -> dict[str, np.ndarray]:
+        """Everything learned, as sums over the samples by name; differences of two such sums may be added to the sums
+        of another stream with `add_sums`. For `zeroshift.distributed.Replica`."""
+        return self._turns.run(False, self._copied_sums)
+
+    def _copied_sums(self) -> dict[str, np.ndarray]:
+        self._check_usable()
+        if self.half_life is not None:
+            raise ValueError(
+                f"sums of streams that forget cannot be exchanged; got half_life={self.half_life!r}. Fix: None."
+            )
+        return {name: np.array(to_numpy(array)) for name, array in self._stream.all_sums().arrays().items()}
+
+    def add_sums(self, sums: Mapping[str, np.ndarray], n_samples: int) -> None:
+        """Learn what another stream learned from `n_samples` samples. Unlike `merge`, it keeps this stream's own order:
+        which class came last, and how often classes stay."""
+        self._turns.run(True, self._add_sums, sums, n_samples)
+
+    def _add_sums(self, sums: Mapping[str, np.ndarray], n_samples: int) -> None:
+        self._check_usable()
+        backend = Backend.of(self.prototypes)
+        with backend.computing():
+            added = Sums(**{name: backend.asarray(array, backend.xp.float64) for name, array in sums.items()})
+            total = self._stream.all_sums() + added
+            with Watch(), self._learning(n_samples):
+                self._stream.count_pending()
+                self._stream.sums, self._stream.order = total, None
+                self._stream.n_counted += n_samples
+                self._derive()
 
     def _current_sums(self) -> Sums:
         return self._stream.sums

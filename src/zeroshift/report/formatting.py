@@ -15,6 +15,8 @@ __all__ = [
     "DECIMALS",
     "counted",
     "describe_needs",
+    "duration",
+    "file_size",
     "format_number",
     "format_setting",
     "join_words",
@@ -109,6 +111,28 @@ def counted(count: int, what: str, many: str | None = None) -> str:
     ('1 image', '1,200 images', '2 classes')
     """
     return f"{count:,} {what if count == 1 else many or what + 's'}"
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(0.4), duration(75), duration(5400), duration(200_000)
+    ('0.4 s', '75 s', '1.5 hours', '2.3 days')
+    """
+    for size, unit in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{significant(seconds)} s"
+
+
+def file_size(count: float) -> str:
+    """
+    >>> file_size(512), file_size(1_024_000), file_size(2.05e12)
+    ('512 bytes', '1.0 MB', '2.0 TB')
+    """
+    for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:.0f} bytes"
 
 
 def join_words(items: Sequence[str]) -> str:

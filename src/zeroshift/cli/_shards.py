@@ -1,0 +1,362 @@
+"""`zeroshift adapt` for features in many files: a plan, passes over the shards, and predictions in as many files."""
+
+from __future__ import annotations
+
+import io
+import json as json_module
+import os
+import re
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from zeroshift.cli._encoder_options import AUTO, check_on
+from zeroshift.cli._inputs import is_pack
+from zeroshift.cli._method_options import MethodOptions
+from zeroshift.cli._output_paths import check_output_folder, claim
+from zeroshift.cli.console import console, print_json, print_warning
+from zeroshift.cli.progress import ProgressBar, progress_bar
+from zeroshift.distributed import FeatureShards, Plan, adapt, follow_shards, plan
+from zeroshift.distributed.adaptation import TASK_ROWS, Result, check_learns_in_passes
+from zeroshift.distributed.folders import Folder, is_url
+from zeroshift.distributed.replicas import EVERY
+from zeroshift.encode.prompts import parse_class_names
+from zeroshift.encode.sharded import ABOUT
+from zeroshift.method import Method
+from zeroshift.mixture.online import OnlineAnchoredMixture
+from zeroshift.parameters import Choice, Number
+from zeroshift.parsers import read_npy
+from zeroshift.report.formatting import counted, duration, file_size, significant
+from zeroshift.report.tables import ReportTable, summary_table
+
+__all__ = [
+    "Column",
+    "DryRun",
+    "Exact",
+    "ExchangeEvery",
+    "FitRows",
+    "OnBadShard",
+    "Replicas",
+    "ShardOptions",
+    "ShardProgress",
+    "TaskRows",
+    "is_sharded",
+    "url_of",
+]
+
+PANEL = "Features in many files"
+
+FitRows = Annotated[
+    float | None,
+    typer.Option(
+        "--fit-rows", metavar="NUMBER",
+        help="Rows of the random sample that the rounds are over: a share up to 1, or a number. One more round over "
+        "all rows follows.",
+        show_default="all, up to 2,000,000", rich_help_panel=PANEL,
+    ),
+]  # fmt: skip
+Exact = Annotated[bool, typer.Option("--exact", help="Every round over all rows.", rich_help_panel=PANEL)]
+TaskRows = Annotated[
+    int | None,
+    typer.Option("--task-rows", metavar="N", help="Rows per task.", show_default=f"{TASK_ROWS}", rich_help_panel=PANEL),
+]
+OnBadShard = Annotated[
+    str,
+    typer.Option(
+        "--on-bad-shard", metavar="raise|skip", help="What to do with files that cannot be read.",
+        rich_help_panel=PANEL,
+    ),
+]  # fmt: skip
+Column = Annotated[
+    str | None,
+    typer.Option(
+        "--column", metavar="NAME", help="Column of the embeddings in .parquet files.",
+        show_default="the only list of numbers", rich_help_panel=PANEL,
+    ),
+]  # fmt: skip
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run", help="Print the plan with an estimate of the time, and do nothing.", rich_help_panel=PANEL
+    ),
+]
+
+Replicas = Annotated[
+    int | None,
+    typer.Option(
+        "--replicas", metavar="N", help="Online: replicas, each of which follows its own shards.",
+        show_default="4", rich_help_panel=PANEL,
+    ),
+]  # fmt: skip
+ExchangeEvery = Annotated[
+    int | None,
+    typer.Option(
+        "--exchange-every", metavar="N",
+        help="Online: samples of each replica after which they exchange what they learned.",
+        show_default=f"{EVERY}", rich_help_panel=PANEL,
+    ),
+]  # fmt: skip
+
+DEFAULT_REPLICAS = 4
+"""Not the number of workers: it changes the answers, and they must not depend on the machine."""
+
+LOG_SECONDS = 10.0
+"""Where no bar can be drawn, time between two lines."""
+
+
+def is_sharded(source: str) -> bool:
+    """Whether features are in a folder, or at an address of fsspec."""
+    return not is_pack(source) and (is_url(source) or os.path.isdir(source))
+
+
+def url_of(path: Path) -> str:
+    """The path of an output as it was given: a `Path` writes s3://bucket as s3:/bucket.
+
+    >>> url_of(Path("s3://bucket/out")), url_of(Path("out"))
+    ('s3://bucket/out', 'out')
+    """
+    return re.sub(r"^(\w{2,}):/(?!/)", r"\1://", str(path))
+
+
+def _prepare(out: str) -> None:
+    """Refuse an output folder of this machine that cannot be written, or that another command writes to."""
+    if not is_url(out):
+        check_output_folder(Path(out))
+        claim(Path(out, "predictions"))
+
+
+@dataclass(frozen=True)
+class ShardOptions:
+    """The options of `adapt` that are for features in many files."""
+
+    on: str | None
+    fit_rows: float | None
+    exact: bool
+    task_rows: int | None
+    on_bad_shard: str
+    column: str | None
+    replicas: int | None
+    exchange_every: int | None
+    dry_run: bool
+
+    def __post_init__(self) -> None:
+        check_on(self.on)
+        if self.task_rows is not None:
+            Number(1, integer=True).check("--task-rows", self.task_rows)
+        if self.fit_rows is not None:
+            Number(0, above=True).check("--fit-rows", self.fit_rows)
+            if self.exact:
+                raise ValueError("--fit-rows and --exact contradict each other. Fix: leave out one of them.")
+        for option, value in (("--replicas", self.replicas), ("--exchange-every", self.exchange_every)):
+            if value is not None:
+                Number(1, integer=True).check(option, value)
+        Choice(("raise", "skip")).check("--on-bad-shard", self.on_bad_shard)
+
+    @property
+    def are_given(self) -> bool:
+        return self != ShardOptions(None, None, False, None, "raise", None, None, None, False)
+
+    def run(
+        self,
+        source: str,
+        out: Path,
+        chosen: MethodOptions,
+        *,
+        prototypes: Path | None,
+        logit_scale: float | None,
+        classes: str | None,
+        normalize: bool,
+        device: str,
+        json: bool,
+        quiet: bool,
+        others: dict[str, object],
+    ) -> None:
+        """Adapt to the shards at `source` and write the predictions to the folder `out`."""
+        refused = [option for option, given in others.items() if given]
+        if refused:
+            raise ValueError(f"{refused[0]} cannot be used with features in many files. Fix: leave it out.")
+        online = issubclass(chosen.info.cls, OnlineAnchoredMixture)
+        if not online:
+            check_learns_in_passes(chosen.info.cls)
+        only = {"--fit-rows": self.fit_rows, "--exact": self.exact, "--task-rows": self.task_rows}
+        if not online:
+            only = {"--replicas": self.replicas, "--exchange-every": self.exchange_every}
+        for option, given in only.items():
+            if given:
+                raise ValueError(
+                    f"{option} is not for {chosen.info.name}, which is {chosen.info.protocol}. Fix: leave it out."
+                )
+        if out.suffix and not is_url(url_of(out)):
+            raise ValueError(
+                f"--out must be a folder for features in many files; got {out}. Fix: --out {out.with_suffix('')}."
+            )
+        text, about = _classes_of(source, prototypes)
+        scale = about.get("logit_scale") if logit_scale is None else logit_scale
+        method = chosen.info.cls(text, **{**({} if scale is None else {"logit_scale": scale}), **chosen.parameters})
+        names = about.get("class_names") if classes is None else parse_class_names(classes, "--classes")
+        shards = FeatureShards.open(source, column=self.column, on_error=self.on_bad_shard)
+        for error in shards.skipped:
+            print_warning(f"skipped: {error}")
+        if isinstance(method, OnlineAnchoredMixture):
+            self._follow(method, shards, out, names, normalize=normalize, json=json, quiet=quiet)
+            return
+        how: dict[str, Any] = {
+            "on": self.on or "local",
+            "fit_rows": self.fit_rows,
+            "exact": self.exact,
+            "task_rows": self.task_rows or TASK_ROWS,
+            "device": None if device == AUTO else device,
+        }
+        planned = plan(method, shards, **how, probe=not quiet or json)
+        if self.dry_run:
+            if json:
+                print_json({"plan": asdict(planned)})
+            else:
+                console().print(plan_table(source, planned))
+            return
+        if not quiet and not json:
+            console(stderr=True).print(plan_table(source, planned))
+        _prepare(url_of(out))
+        with ShardProgress(quiet=quiet) as progress:
+            result = adapt(
+                method, shards, **how, out=url_of(out), class_names=names, normalize=normalize, progress=progress,
+                on_bad_shard=self.on_bad_shard,
+            )  # fmt: skip
+        for path in result.skipped[len(shards.skipped) :]:
+            print_warning(f"skipped: the shard {path} cannot be used")
+        if json:
+            print_json({"plan": asdict(planned), "result": asdict(result)})
+        elif not quiet:
+            console().print(_result_table(method, result))
+
+    def _follow(
+        self,
+        method: OnlineAnchoredMixture,
+        shards: FeatureShards,
+        out: Path,
+        names: Sequence[str] | None,
+        *,
+        normalize: bool,
+        json: bool,
+        quiet: bool,
+    ) -> None:
+        """The online mixture, in replicas."""
+        replicas, every = self.replicas or DEFAULT_REPLICAS, self.exchange_every or EVERY
+        planned = {
+            "shards": len(shards.shards), "rows": shards.rows, "bytes": shards.bytes, "replicas": replicas,
+            "exchange_every": every,
+        }  # fmt: skip
+        size = f"{shards.rows:,} rows in {counted(len(shards.shards), 'shard')}, {file_size(shards.bytes)}"
+        entries = {"features": size, "replicas": f"{replicas}, which exchange sums every {every:,} samples"}
+        if self.dry_run:
+            if json:
+                print_json({"plan": planned})
+            else:
+                console().print(summary_table(entries))
+            return
+        _prepare(url_of(out))
+        began = time.monotonic()
+        with ShardProgress(quiet=quiet) as progress:
+            bad = follow_shards(
+                method, shards, replicas=replicas, every=every, on=self.on or "local", out=url_of(out),
+                class_names=names, normalize=normalize, on_bad_shard=self.on_bad_shard, progress=progress,
+            )  # fmt: skip
+        seconds = time.monotonic() - began
+        for path in bad:
+            print_warning(f"skipped: the shard {path} cannot be used")
+        if json:
+            skipped = [*(error.path for error in shards.skipped), *bad]
+            result = {"rows": method.n_seen, "seconds": seconds, "skipped": skipped, "out": str(out)}
+            print_json({"plan": planned, "result": result})
+        elif not quiet:
+            entries["seconds"] = f"{seconds:,.1f} ({method.n_seen / max(seconds, 1e-9):,.0f} rows/s)"
+            console().print(summary_table({"method": method.name, **entries, "predictions": f"{out}/predictions"}))
+
+
+def _classes_of(source: str, prototypes: Path | None) -> tuple[np.ndarray, dict[str, Any]]:
+    """The prototypes, and what `zeroshift extract` has written about those in the folder of the features."""
+    if prototypes is not None:
+        return np.asarray(read_npy(prototypes)), {}
+    folder = Folder.of(source)
+    content, about = folder.read("prototypes.npy"), folder.read(ABOUT)
+    if content is None:
+        raise ValueError(
+            f"{source} has features in many files, which hold no prototypes. Fix: --prototypes FILE, the text "
+            "features of the classes as (K, d) .npy."
+        )
+    return np.load(io.BytesIO(content), allow_pickle=False), {} if about is None else json_module.loads(about)
+
+
+def plan_table(source: str, planned: Plan) -> ReportTable:
+    sampled = planned.fit_rows < planned.rows
+    entries = {
+        "features": f"{planned.rows:,} rows in {counted(planned.shards, 'shard')}, {file_size(planned.bytes)}",
+        "rounds": f"at most {planned.most_rounds} over {planned.fit_rows:,} rows"
+        + (", then one over all" if sampled else "")
+        + ", and one pass that answers",
+        "read": f"at most {file_size(planned.most_bytes_read)} ({source})",
+        "tasks": f"{planned.tasks:,} per round, for {counted(planned.workers, 'worker')}",
+        "memory": f"{file_size(planned.memory_per_worker)} per worker, beyond Python and its libraries",
+    }
+    if planned.seconds is not None:
+        entries["time"] = f"about {duration(planned.seconds)} at most, from a probe on this machine"
+    return summary_table(entries)
+
+
+def _result_table(method: Method, result: Result) -> ReportTable:
+    rate = result.rows * result.passes / max(result.seconds, 1e-9)
+    entries = {
+        "method": method.name,
+        "rows": f"{result.rows:,}, of which {result.fit_rows:,} in the rounds",
+        "rounds": str(result.rounds),
+        "seconds": f"{result.seconds:,.1f} ({rate:,.0f} rows/s and pass)",
+        "predictions": f"{result.out}/predictions",
+    }
+    if result.skipped:
+        entries["skipped"] = counted(len(result.skipped), "shard")
+    return summary_table(entries)
+
+
+class ShardProgress:
+    """One bar per pass, with rows per second and time left; without a terminal, lines."""
+
+    def __init__(self, *, quiet: bool, unit: str = "rows") -> None:
+        self._quiet, self._unit = quiet, unit
+        self._lines = not quiet and not console(stderr=True).is_terminal
+        self._what, self._done = "", 0
+        self._began = self._printed = 0.0
+        self._first = 0
+        self._stack = ExitStack()
+        self._bar: ProgressBar | None = None
+
+    def __enter__(self) -> ShardProgress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def __call__(self, what: str, rows: int, total: int) -> None:
+        now = time.monotonic()
+        if what != self._what:
+            self._stack.close()
+            self._bar = self._stack.enter_context(progress_bar(what, total, quiet=self._quiet, unit=self._unit))
+            self._what, self._done, self._began, self._printed = what, 0, now, now
+            self._first = rows
+        assert self._bar is not None
+        self._bar(rows - self._done, what)
+        self._done = rows
+        if self._lines and (rows >= total or now - self._printed > LOG_SECONDS):
+            self._printed = now
+            rate = (rows - self._first) / max(now - self._began, 1e-9)
+            speed = (
+                f", {significant(rate)} {self._unit}/s, {duration((total - rows) / rate)} left"
+                if rate and rows < total
+                else ""
+            )
+            typer.echo(f"{what}: {rows:,} of {total:,} {self._unit}{speed}", err=True)

@@ -1,0 +1,264 @@
+"""An online mixture in several replicas: each follows its own sub-stream, and they exchange what they learned.
+
+What a mixture learns is sums. A replica gives others the difference between its sums now and at its last exchange, so
+no sample counts twice. Between two exchanges, a replica knows its own samples and those that the others had given.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from zeroshift.arrays import Array, check_matrix, to_numpy
+from zeroshift.distributed.adaptation import Progress, Reading, Task, answer_columns, write_answers
+from zeroshift.distributed.executors import Executor, use_executor
+from zeroshift.distributed.folders import Folder
+from zeroshift.distributed.shards import FeatureShards
+from zeroshift.methods import ZeroShot
+from zeroshift.mixture.online import OnlineAnchoredMixture
+
+__all__ = ["EVERY", "Changes", "Replica", "adapt_replicas", "assign_keys", "follow_shards"]
+
+EVERY = 1000
+"""Samples of a replica from one exchange to the next."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a replica learned from its own samples since its changes before these."""
+
+    replica: str
+    number: int
+    """1, 2, ... for each replica."""
+    samples: int
+    sums: dict[str, np.ndarray]
+
+
+class Replica:
+    """An online mixture that follows one of several sub-streams.
+
+    >>> from zeroshift import OnlineAnchoredMixture
+    >>> first, second = (Replica(OnlineAnchoredMixture(np.eye(3, 8)), name) for name in "ab")
+    >>> answer = first.method.adapt(np.eye(3, 8)[[0, 1, 2]])
+    >>> changes = first.take_changes()
+    >>> second.receive(changes), second.method.n_seen
+    (True, 3)
+    >>> second.receive(changes), second.method.n_seen  # delivered twice, counted once
+    (False, 3)
+    """
+
+    def __init__(self, method: OnlineAnchoredMixture, name: str) -> None:
+        if not isinstance(method, OnlineAnchoredMixture):
+            raise TypeError(
+                f"method must be an OnlineAnchoredMixture, whose state is sums; got {type(method).__name__}. "
+                "Fix: anchored_mixture_online."
+            )
+        self.method, self.name = method, name
+        self._base, self._base_samples = method.sums(), method.n_seen
+        self._number = 0
+        self._received: dict[str, int] = {}
+        """Number of the last changes from each other replica."""
+
+    def take_changes(self) -> Changes:
+        """What this replica learned from its own samples since the last call, to be given to all others."""
+        now, samples = self.method.sums(), self.method.n_seen
+        sums = {name: array - self._base[name] for name, array in now.items()}
+        changes = Changes(self.name, self._number + 1, samples - self._base_samples, sums)
+        self._base, self._base_samples, self._number = now, samples, self._number + 1
+        return changes
+
+    def receive(self, changes: Changes) -> bool:
+        """Learn what another replica learned. Changes that came before, and its own, are ignored: False."""
+        last = self._received.get(changes.replica, 0)
+        if changes.replica == self.name or changes.number <= last:
+            return False
+        if changes.number > last + 1:
+            raise ValueError(
+                f"changes {changes.number} of replica {changes.replica} came, but {last + 1} did not. "
+                "Fix: deliver the changes of a replica in order."
+            )
+        if changes.samples:
+            self.method.add_sums(changes.sums, changes.samples)
+            for name, array in changes.sums.items():
+                self._base[name] = self._base[name] + array
+            self._base_samples += changes.samples
+        self._received[changes.replica] = changes.number
+        return True
+
+
+def assign_keys(keys: Sequence[object] | np.ndarray, replicas: int) -> np.ndarray:
+    """The replica (N,) of each sample: the same for the same key, on every machine.
+
+    >>> assign_keys(["door", "yard", "door"], 4)
+    array([1, 0, 1])
+    """
+    return np.array([zlib.crc32(str(key).encode()) % replicas for key in keys], dtype=np.int64)
+
+
+@dataclass
+class _Follow:
+    """One replica adapts to its next rows, in a worker. A pure function, so that it can be run again."""
+
+    reading: Reading
+    folder: Folder | None = None
+    class_names: tuple[str, ...] | None = None
+
+    def __call__(self, request: tuple[Replica, np.ndarray | Task, str]) -> tuple[Replica, Changes, Any, list[str]]:
+        replica, rows, name = request
+        method = replica.method
+        with threadpool_limits(1, user_api="blas"):
+            if isinstance(rows, np.ndarray):
+                return replica, *_with_changes(replica, to_numpy(method.adapt(rows)), [])
+            zero_shot = ZeroShot(method.prototypes, logit_scale=method.logit_scale)
+            parts, bad = [], []
+            for shard, start, stop in rows.pieces:
+                read, failed = self.reading.rows(Task(0, 0, ((shard, start, stop),)), check=True)
+                bad += failed
+                if not failed:
+                    parts.append(answer_columns(method.adapt(read), zero_shot, read, shard, start, self.class_names))
+        if self.folder is not None:
+            write_answers(self.folder, f"predictions_{name}.parquet", parts)
+        return replica, *_with_changes(replica, sum(len(part["row"]) for part in parts), bad)
+
+
+def _with_changes(replica: Replica, answer: Any, bad: list[str]) -> tuple[Changes, Any, list[str]]:
+    return replica.take_changes(), answer, bad
+
+
+def _rounds(
+    replicas: list[Replica],
+    following: _Follow,
+    next_rows: Callable[[int], np.ndarray | Task | None],
+    executor: Executor,
+) -> Iterator[tuple[int, Any, list[str]]]:
+    """Yield (replica, answer, unusable shards) for every part of every sub-stream. `next_rows` gives the next rows of a
+    replica, None at its end. All changes of a round are received before the next one begins."""
+    number = 0
+    while True:
+        requests = [(index, rows) for index in range(len(replicas)) if (rows := next_rows(index)) is not None]
+        if not requests:
+            return
+        number += 1
+        items = [(replicas[index], rows, f"{index:04d}_{number:06d}") for index, rows in requests]
+        round_changes = []
+        for (index, _), (replica, changes, answer, bad) in zip(requests, executor.map(following, items), strict=True):
+            replicas[index] = replica
+            round_changes.append(changes)
+            yield index, answer, bad
+        for replica in replicas:
+            for changes in round_changes:
+                replica.receive(changes)
+
+
+def _make_replicas(method: OnlineAnchoredMixture, count: int) -> list[Replica]:
+    if count < 1:
+        raise ValueError(f"replicas must be at least 1; got {count}. Fix: replicas=4.")
+    return [Replica(copy.deepcopy(method), str(index)) for index in range(count)]
+
+
+def adapt_replicas(
+    method: OnlineAnchoredMixture,
+    features: Array,
+    *,
+    keys: Sequence[object] | np.ndarray,
+    replicas: int,
+    every: int = EVERY,
+    on: str | Executor = "local",
+) -> np.ndarray:
+    """Answer samples (N, d) in several replicas, each of which follows the samples with some of the keys, in order.
+
+    After `every` samples of each, they exchange what they learned. The answers (N, K) do not depend on where the
+    replicas run. Afterwards `method` has learned all samples.
+    """
+    rows = check_matrix("features", features, columns=method.dimension, classes=method.n_classes)
+    if len(keys) != len(rows):
+        raise ValueError(f"keys must have one entry per sample; got {len(keys)} for {len(rows)}. Fix: keys=cameras.")
+    if every < 1:
+        raise ValueError(f"every must be at least 1; got {every}. Fix: every={EVERY}.")
+    made = _make_replicas(method, replicas)
+    of_replica = assign_keys(keys, replicas)
+    indices = [np.flatnonzero(of_replica == index) for index in range(replicas)]
+    starts = [0] * replicas
+    answers = np.empty((len(rows), method.n_classes))
+
+    def next_rows(index: int) -> np.ndarray | None:
+        part = indices[index][starts[index] : starts[index] + every]
+        starts[index] += len(part)
+        return np.asarray(to_numpy(rows[part])) if len(part) else None
+
+    done = [0] * replicas
+    with use_executor(on) as executor:
+        for index, answer, _ in _rounds(made, _Follow(Reading(False, False)), next_rows, executor):
+            answers[indices[index][done[index] : done[index] + len(answer)]] = answer
+            done[index] += len(answer)
+    _learn_all(method, made[0])
+    return answers
+
+
+def _learn_all(method: OnlineAnchoredMixture, replica: Replica) -> None:
+    """Give a method what the replicas, which began as its copies, have learned."""
+    before, samples = method.sums(), method.n_seen
+    sums = {name: array - before[name] for name, array in replica.method.sums().items()}
+    method.add_sums(sums, replica.method.n_seen - samples)
+
+
+def follow_shards(
+    method: OnlineAnchoredMixture,
+    shards: FeatureShards,
+    *,
+    replicas: int,
+    every: int = EVERY,
+    on: str | Executor = "local",
+    out: str | os.PathLike[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    normalize: bool = False,
+    on_bad_shard: str = "raise",
+    progress: Progress | None = None,
+) -> list[str]:
+    """As `adapt_replicas`, for shards: each belongs to one replica, which follows its shards one after the other.
+
+    The answers are written to `out/predictions`. Returns the shards that could not be used.
+    """
+    made = _make_replicas(method, replicas)
+    folder = None
+    if out is not None:
+        folder = Folder.of(out) / "predictions"
+        for old in folder.names():
+            if old.startswith("predictions_"):
+                folder.remove(old)
+    parts = [_parts(shards, index, replicas, every) for index in range(replicas)]
+    names = None if class_names is None else tuple(class_names)
+    following = _Follow(Reading(normalize, on_bad_shard == "skip"), folder, names)
+    bad: dict[str, None] = {}
+    rows = 0
+    with use_executor(on) as executor:
+        for _, answered, failed in _rounds(made, following, lambda index: next(parts[index], None), executor):
+            bad |= dict.fromkeys(failed)
+            rows += answered
+            if progress is not None:
+                progress("online", rows, shards.rows)
+    _learn_all(method, made[0])
+    return list(bad)
+
+
+def _parts(shards: FeatureShards, index: int, replicas: int, every: int) -> Iterator[Task]:
+    pieces: list[Any] = []
+    count = 0
+    for shard in shards.shards[index::replicas]:
+        start = 0
+        while start < shard.rows:
+            stop = min(shard.rows, start + every - count)
+            pieces.append((shard, start, stop))
+            count, start = count + stop - start, stop
+            if count == every:
+                yield Task(0, 0, tuple(pieces))
+                pieces, count = [], 0
+    if pieces:
+        yield Task(0, 0, tuple(pieces))

@@ -1,0 +1,102 @@
+"""`zeroshift adapt` on features in many files."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from zeroshift import TransductiveAnchoredMixture
+from zeroshift.testing import make_problem
+
+
+@pytest.fixture
+def folder(tmp_path):
+    features, prototypes, _ = make_problem(classes=5, dimension=16, samples=600)
+    (tmp_path / "set" / "img_emb").mkdir(parents=True)
+    for number in range(3):
+        np.save(tmp_path / f"set/img_emb/img_emb_{number}.npy", features[200 * number : 200 * (number + 1)])
+    np.save(tmp_path / "text.npy", prototypes)
+    return tmp_path, features, prototypes
+
+
+def command(folder, *options):
+    texts = ("--prototypes", folder / "text.npy", "--logit-scale", 20)
+    return ("adapt", folder / "set", *texts, "--on", "local:0", "--out", folder / "out", *options)
+
+
+def test_predictions(call, folder):
+    from pyarrow import parquet
+
+    path, features, prototypes = folder
+    done = call(*command(path, "--task-rows", 150, "--classes", "a,b,c,d,e"))
+    assert done.exit_code == 0, done.stderr
+    assert "600 rows in 3 shards" in done.stderr
+    assert "pass 1: 600 of 600 rows" in done.stderr
+    table = parquet.read_table(path / "out" / "predictions")
+    expected = TransductiveAnchoredMixture(prototypes, logit_scale=20.0).adapt(features).argmax(1)
+    assert table["prediction"].to_pylist() == ["abcde"[index] for index in expected]
+    assert len(list((path / "out" / "predictions").iterdir())) == 4
+
+
+def test_dry_run_and_json(call, folder):
+    path = folder[0]
+    done = call(*command(path, "--dry-run", "--json", "--fit-rows", 0.5))
+    planned = json.loads(done.stdout)["plan"]
+    assert (planned["rows"], planned["fit_rows"], planned["shards"]) == (600, 300, 3)
+    # ten rounds over 300 rows, one over all, and the pass that answers
+    assert planned["most_bytes_read"] == (10 * 300 + 600 + 600) * 16 * 8
+    assert planned["seconds"] > 0
+    assert not (path / "out").exists()
+    result = json.loads(call(*command(path, "--json", "--fit-rows", 0.5)).stdout)["result"]
+    assert (result["rows"], result["fit_rows"], result["answered"]) == (600, 300, 600)
+
+
+def test_skipped_shard(call, folder):
+    path = folder[0]
+    shard = path / "set/img_emb/img_emb_1.npy"
+    shard.write_bytes(shard.read_bytes()[:-8])
+    refused = call(*command(path))
+    assert refused.exit_code == 2
+    assert "img_emb_1.npy cannot be used: it is truncated" in refused.stderr
+    done = call(*command(path, "--on-bad-shard", "skip", "--json"))
+    assert "img_emb_1.npy" in done.stderr
+    assert json.loads(done.stdout)["result"]["answered"] == 400
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--method", "tda"), "tda cannot learn from shards"),
+        (("--replicas", 2), "--replicas is not for anchored_mixture_transductive"),
+        (("--online", "--exact"), "--exact is not for anchored_mixture_online"),
+        (("--fit-rows", 0.1, "--exact"), "contradict each other"),
+        (("--top-k", 3), "--top-k cannot be used with features in many files"),
+        (("--on", "spark"), "--on must be local, local:N, ray or ray://host:port; got 'spark'"),
+    ],
+)
+def test_refused(call, folder, options, message):
+    done = call(*command(folder[0], *options))
+    assert done.exit_code == 2
+    assert message in done.stderr
+
+
+def test_prototypes_are_needed(call, folder):
+    done = call("adapt", folder[0] / "set", "--out", folder[0] / "out")
+    assert done.exit_code == 2
+    assert "--prototypes FILE" in done.stderr
+
+
+def test_online_in_replicas(call, folder):
+    from pyarrow import parquet
+
+    path = folder[0]
+    done = call(*command(path, "--online", "--replicas", 2, "--exchange-every", 100, "--json"))
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["result"]["rows"] == 600
+    table = parquet.read_table(path / "out" / "predictions")
+    assert len(set(zip(table["shard"].to_pylist(), table["row"].to_pylist(), strict=True))) == 600
+    assert (
+        len(list((path / "out" / "predictions").iterdir())) == 6
+    )  # four rounds of the first replica, two of the other

@@ -1,0 +1,22 @@
+"""The arithmetic in docs/scale.md follows from its assumptions."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+PAGE = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
+
+
+def test_costs():
+    rows = re.findall(
+        r"^\| 10\^(\d)(, exact)? \| ([\d.]+) TB \| (\S+) 10\^(\d+) \| ([\d.]+) \| .*\| ([\d.]+) \|$", PAGE, re.M
+    )
+    assert len(rows) == 4
+    for power, exact, terabytes, factor, exponent, hours, dollars in rows:
+        count = 10 ** int(power)
+        visited = 11 * count if exact else 10 * 2_000_000 + 2 * count
+        assert abs(float(factor) * 10 ** int(exponent) / visited - 1) < 0.03
+        assert float(terabytes) == round(count * 512 * 2 / 1e12, 2)
+        assert float(hours) == round(visited / 11_000 / 3600, 1)
+        assert float(dollars) == round(visited / 11_000 / 3600 * 0.05, 2)

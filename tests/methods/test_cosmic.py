@@ -1,0 +1,282 @@
+"""COSMIC: the authors' outputs where they are well posed, a plain version, a case by hand, and its rules."""
+
+import numpy as np
+import pytest
+import torch
+
+from goldens import golden, problem, views
+from plain import cosmic as plain
+from zeroshift import ZeroShot, methods
+from zeroshift.arrays import to_numpy
+from zeroshift.evaluate import MethodSpec, compare
+from zeroshift.features import FeatureSet
+from zeroshift.methods import COSMIC, TDA
+from zeroshift.testing import check_method, make_problem
+
+TOLERANCE = 2e-5
+"""Twice the difference between a float64 version and the authors' float32 one."""
+
+ALT = {"memory_size": 4, "alpha": 4.0, "beta": 8.0, "degree": 2.5}
+TERMS = {"text_probs": "text", "clip_cache_probs": "cache", "clip_clique": "first", "aux_clique": "second"}
+
+
+def well_posed(expected, array, prefix=""):
+    """The rows in which the authors' output does not depend on rounding; see tests/golden/README.md."""
+    first, second = (expected[f"{prefix}well_posed_rows_{space}"] for space in ("clip", "aux"))
+    return {"clip_clique": first, "aux_clique": second, "scores": first & second}.get(array, np.full(len(first), True))
+
+
+def run_one_by_one(method, adapt, images, second):
+    """Every array of the golden files, from the state after each sample."""
+    found = {name: [] for name in (*TERMS, "aux_cache_probs", "scores")}
+    for image, z in zip(images, second, strict=True):
+        found["scores"].append(to_numpy(adapt(image, second=z)))
+        x, z = (np.asarray(array, np.float64) for array in (image, z))
+        terms = method._terms(x if x.ndim == 1 else x[0], z)
+        for name, term in TERMS.items():
+            found[name].append(getattr(terms, term))
+        memory = method._memories.second
+        cached = (np.exp(method.beta * (memory.features @ z - 1)) * np.isfinite(memory.entropies)).sum(axis=1)
+        powers = np.exp(method.alpha * (cached - cached.max()))
+        found["aux_cache_probs"].append(powers / powers.sum())
+    return {name: np.stack(rows) for name, rows in found.items()}
+
+
+def check_against_authors(found, expected, prefix=""):
+    for name, rows in found.items():
+        if prefix + name not in expected:
+            continue
+        right = well_posed(expected, name, prefix)
+        assert right.mean() > 0.75
+        np.testing.assert_allclose(rows[right], expected[prefix + name][right], rtol=0, atol=TOLERANCE, err_msg=name)
+    np.testing.assert_array_equal(found["scores"].argmax(1), expected[f"{prefix}scores"].argmax(1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("prefix", "parameters"), [("", {}), ("alt_", ALT)])
+def test_the_authors_outputs(prefix, parameters, dtype):
+    given, expected = problem(dtype), golden("cosmic")
+    method = COSMIC(given["prototypes"], **parameters)
+    second = expected["aux_features"].astype(dtype)
+    check_against_authors(run_one_by_one(method, method.adapt_scores, given["features"], second), expected, prefix)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_authors_outputs_with_views(dtype):
+    given, expected = views(dtype), golden("cosmic_views")
+    method = COSMIC(given["prototypes"])
+    second = expected["aux_features"].astype(dtype)
+    check_against_authors(run_one_by_one(method, method.adapt_views_scores, given["views"][:, :8], second), expected)
+    whole = COSMIC(given["prototypes"]).adapt_views_scores(given["views"][:, :8], second=second)
+    np.testing.assert_array_equal(whole.argmax(1), expected["scores"].argmax(1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_torch_gives_the_same(dtype):
+    given, expected = problem(dtype), golden("cosmic")
+    method = COSMIC(torch.tensor(given["prototypes"]))
+    second = torch.tensor(expected["aux_features"].astype(dtype))
+    scores = method.adapt_scores(torch.tensor(given["features"]), second=second).numpy()
+    assert scores.dtype == dtype
+    rows = well_posed(expected, "scores")
+    np.testing.assert_allclose(scores[rows], expected["scores"][rows], rtol=0, atol=TOLERANCE)
+    np.testing.assert_array_equal(scores.argmax(1), expected["scores"].argmax(1))
+
+
+def two_spaces(seed=0, classes=14, samples=400, dimension=10):
+    """A problem, and features of the same samples from another encoder: enough classes for cliques to differ."""
+    given = make_problem(classes=classes, dimension=16, samples=samples, seed=seed)
+    mixing = np.random.default_rng(seed).normal(size=(16, dimension))
+    second = np.tanh(2 * given.features @ mixing)
+    return given, second / np.linalg.norm(second, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_plain_version_agrees(seed):
+    """Once every class has samples in both spaces: before, products are equal. 14 * 4 / 2 edges can be reached."""
+    given, second = two_spaces(seed)
+    setting = {"logit_scale": 20.0, "degree": 5.0, "memory_size": 3, "rebuild_every": 10, "clique_weight": 0.7}
+    found = COSMIC(given.prototypes, **setting).adapt_scores(given.features, second=second)
+    tensors = map(torch.tensor, (given.features, given.prototypes, second))
+    features, prototypes, other = tensors
+    expected = plain.scores(features, prototypes, second=other, **setting).numpy()
+    differ = np.abs(found - expected).max(axis=1) > 1e-9
+    assert differ[60:].sum() == 0
+    assert differ[:60].mean() < 0.3
+
+
+def test_a_case_by_hand():
+    """One sample of two classes: every node is a clique by itself, and in both spaces the nearest is its class."""
+    method = COSMIC(np.eye(2), logit_scale=5.0, degree=1.0)
+    x, z = np.array([0.8, 0.6]), np.array([1.0, 0.0, 0.0])
+    y = np.array([np.exp(4), np.exp(3)]) / (np.exp(4) + np.exp(3))
+    vector = x + np.exp(-5.5 * 0.2) * np.array([1.0, 0.0])
+    cosine = vector @ x / np.linalg.norm(vector)
+    scores = method.adapt_scores(x, second=z)
+    np.testing.assert_allclose(scores, [y[0] + 2 * np.exp(5 * (cosine - 1)) / 2 + 2, y[1]], rtol=0, atol=1e-12)
+    assert method.n_cliques == (4, 2)
+    np.testing.assert_allclose(method.predict(x, second=z), scores / scores.sum(), rtol=0, atol=1e-12)
+
+
+def test_without_votes_it_is_zero_shot():
+    given, second = two_spaces()
+    method = COSMIC(given.prototypes, logit_scale=20.0, clique_weight=0.0, second_clique_weight=0.0)
+    expected = ZeroShot(given.prototypes, logit_scale=20.0).predict(given.features)
+    np.testing.assert_allclose(method.adapt(given.features, second=second), expected, rtol=0, atol=1e-12)
+
+
+def test_cliques_are_found_again_when_that_is_due():
+    """For every sample that is stored, among the first; later for every `rebuild_every`-th only."""
+    given, second = two_spaces()
+    method = COSMIC(given.prototypes, logit_scale=20.0, memory_size=2, rebuild_every=50)
+    changed, stored = [], []
+    for i, (x, z) in enumerate(zip(given.features, second, strict=True)):
+        before, entropies = method._memories.first_cliques.anchors, method._memories.first.entropies.copy()
+        method.adapt(x, second=z)
+        if method._memories.first_cliques.anchors is not before:
+            changed.append(i)
+        if (method._memories.first.entropies != entropies).any():
+            stored.append(i)
+    assert [i for i in changed if i > 28] == [50, 100, 150, 200, 250, 300, 350]
+    assert [i for i in changed if i <= 28] == [i for i in stored if i <= 28]
+
+
+def test_the_order_of_classes_does_not_matter():
+    given, second = two_spaces(3)
+    order = np.random.default_rng(0).permutation(14)
+    expected = COSMIC(given.prototypes, logit_scale=20.0).adapt(given.features, second=second)[:, order]
+    found = COSMIC(given.prototypes[order], logit_scale=20.0).adapt(given.features, second=second)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-8)
+
+
+def test_memories_keep_the_lowest_entropies():
+    given, second = two_spaces()
+    method = COSMIC(given.prototypes, logit_scale=20.0, memory_size=3)
+    method.adapt(given.features, second=second)
+    p = ZeroShot(given.prototypes, logit_scale=20.0).predict(given.features)
+    entropies = -(p * np.log(p)).sum(axis=1)
+    for k in range(14):
+        lowest = np.sort(entropies[p.argmax(axis=1) == k])[:3]
+        kept = np.sort(method._memories.first.entropies[k])[: len(lowest)]
+        np.testing.assert_allclose(kept, lowest, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
+@pytest.mark.parametrize("split", [1, 30, 210])
+def test_a_saved_stream_continues_bit_for_bit(tmp_path, split, convert):
+    given, second = two_spaces()
+    x, z = convert(given.features), convert(second)
+    method = COSMIC(convert(given.prototypes), logit_scale=20.0, memory_size=3)
+    method.adapt(x[:split], second=z[:split])
+    method.save(tmp_path / "state.safetensors")
+    again = methods.load(tmp_path / "state.safetensors")
+    assert (again.n_seen, again.n_cliques) == (split, method.n_cliques)
+    expected = to_numpy(method.adapt(x[split:], second=z[split:]))
+    np.testing.assert_array_equal(to_numpy(again.adapt(x[split:], second=z[split:])), expected)
+    np.testing.assert_array_equal(
+        to_numpy(again.predict(x[:9], second=z[:9])), to_numpy(method.predict(x[:9], second=z[:9]))
+    )
+
+
+def test_single_samples_and_calls_of_any_size_are_one_stream():
+    given, second = two_spaces()
+    whole = COSMIC(given.prototypes, logit_scale=20.0).adapt(given.features, second=second)
+    method = COSMIC(given.prototypes, logit_scale=20.0)
+    single = [method.adapt(x, second=z) for x, z in zip(given.features[:5], second[:5], strict=True)]
+    rest = method.adapt(given.features[5:], second=second[5:])
+    np.testing.assert_allclose(np.concatenate([single, rest]), whole, rtol=0, atol=1e-12)
+
+
+def test_alone_uses_the_features_twice():
+    given, _ = two_spaces()
+    expected = COSMIC(given.prototypes, logit_scale=20.0).adapt(given.features, second=given.features)
+    found = COSMIC(given.prototypes, logit_scale=20.0, alone=True).adapt(given.features)
+    np.testing.assert_array_equal(found, expected)
+
+
+def wrong_calls():
+    given, second = two_spaces(samples=12)
+    method = COSMIC(given.prototypes)
+    seen = COSMIC(given.prototypes)
+    seen.adapt(given.features, second=second)
+    x, views = given.features, given.features[:, None]
+    return {
+        "missing": (lambda: method.adapt(x), "second is missing: cosmic needs .*Fix: adapt.features, second=...."),
+        "missing for views": (lambda: method.adapt_views(views), "second is missing"),
+        "missing for predict": (lambda: seen.predict(x), "second is missing"),
+        "missing for predict at first": (lambda: method.predict(x), "second is missing"),
+        "rows": (lambda: method.adapt(x, second=second[:5]), "second has 5 rows, but features has 12"),
+        "rows of views": (lambda: method.adapt_views(views, second=second[:5]), "second has 5 rows, but there are 12"),
+        "single": (lambda: method.adapt(x[0], second=second), r"second has 2 dimension\(s\), but features has 1"),
+        "length": (lambda: method.adapt(x, second=2 * second), "second row 0 has length 2"),
+        "columns": (lambda: seen.adapt(x, second=second[:, :0]), "second"),
+        "other columns": (lambda: seen.adapt(x, second=x), "second has 16 columns, but for the 12 samples before it"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("what", wrong_calls())
+def test_wrong_calls_change_nothing(what):
+    call, message = wrong_calls()[what]
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"memory_size": 0}, "memory_size must be an integer of at least 1; got 0"),
+        ({"clique_share": 0}, "clique_share must be a number greater than 0 and at most 1; got 0"),
+        ({"degree": -1}, "degree must be a number of at least 0; got -1"),
+        ({"alone": 1}, "alone must be True or False; got 1"),
+    ],
+)
+def test_wrong_parameters(given, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        COSMIC(np.eye(2), **given)
+
+
+def test_a_refused_call_leaves_the_method_usable():
+    given, second = two_spaces(samples=20)
+    method = COSMIC(given.prototypes)
+    with pytest.raises(ValueError, match="second is missing"):
+        method.adapt(given.features)
+    assert method.n_seen == 0
+    assert method.adapt(given.features, second=second).shape == (20, 14)
+
+
+def test_presets():
+    assert COSMIC.preset("dtd") == {"alpha": 2.0, "beta": 3.0, "memory_size": 8}
+    assert COSMIC.preset("imagenet_a") == {"alpha": 2.0, "beta": 5.0, "memory_size": 16}
+    assert COSMIC.presets.keys() == TDA.presets.keys()
+
+
+def test_comparisons_give_it_the_extra_features_of_a_set():
+    given, second = two_spaces()
+    plain_set = FeatureSet(given.features, prototypes=given.prototypes, labels=given.labels, logit_scale=20.0)
+    both = plain_set.with_extra("other", second)
+    method = COSMIC(given.prototypes, logit_scale=20.0)
+    found = compare(both, [method], second="other").results[0].run.probabilities
+    np.testing.assert_allclose(
+        found, COSMIC(given.prototypes, logit_scale=20.0).adapt(given.features, second=second), rtol=0, atol=1e-12
+    )
+    with pytest.raises(ValueError, match="second is missing"):
+        compare(both, [COSMIC(given.prototypes, logit_scale=20.0)])
+    assert MethodSpec("cosmic").given == ("second",)
+    assert "from a second encoder. Fix: zeroshift extract" in MethodSpec("cosmic").missing_input()
+    assert MethodSpec("cosmic").missing_input("second") is None
+    assert MethodSpec.named("cosmic+views").given == ("views", "second")
+
+
+def test_with_the_order_filter_it_takes_both_encoders():
+    given, second = two_spaces()
+    order = np.argsort(given.labels, kind="stable")
+    filtered = methods.create("cosmic+filter", given.prototypes, logit_scale=20.0)
+    answers = filtered.adapt(given.features[order], second=second[order])
+    plain_answers = COSMIC(given.prototypes, logit_scale=20.0).adapt(given.features[order], second=second[order])
+    right = [(one.argmax(axis=1) == given.labels[order]).mean() for one in (answers, plain_answers)]
+    assert right[0] > right[1]
+
+
+@pytest.mark.slow  # tests/common runs the same checks one by one
+def test_common_checks():
+    assert not check_method(COSMIC, parameters={"rebuild_every": 7, "memory_size": 2}).failed
