@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from functools import cache
+from itertools import chain
 
 import numpy as np
 
@@ -200,3 +201,74 @@ def tiny_vision(precision: str = "float32", chunk_size: int = 16):
         _to_device=to_device,
     )
     return TokenVision(encoder, chunk_size=chunk_size)
+
+
+@cache
+def few_shot_features(precision: str = "float32"):
+    """Unit features and labels of the golden's 56 support images, and features of the other 120 images."""
+    import torch
+
+    arrays = golden("tiny_clip_fewshot_prompt")
+    mean, std = (torch.tensor(values)[:, None, None] for values in (CLIP_MEAN, CLIP_STD))
+    pixels = (torch.tensor(arrays["images"]).float() / 255 - mean) / std  # in float32, as the authors' transforms
+    model = exact_clip() if precision == "float64" else tiny_clip()
+    with torch.no_grad():
+        features = model.get_image_features(pixel_values=pixels.to(model.dtype)).pooler_output
+    features = torch.nn.functional.normalize(features, dim=-1).numpy()
+    return (features[:56], arrays["labels"][:56]), features[56:]
+
+
+def moved_names(position: str):
+    """(7, 16) tokens with the name at `position`, and (7, 4) the positions of the words."""
+    words = len(golden("tiny_clip_prompt_tuning")["ctx_positions"])
+    lengths = json.loads(str(golden("tiny_clip_fewshot_prompt")["hyper"]))["name_lens"]
+    before = {"end": words, "middle": words // 2, "front": 0}[position]
+    rows, places = [], []
+    for row, length in zip(golden("tiny_clip_prompt_tuning")["input_ids"].tolist(), lengths, strict=True):
+        context, name, rest = row[1 : 1 + words], row[1 + words : 1 + words + length], row[1 + words + length :]
+        rows.append([row[0], *context[:before], *name, *context[before:], *rest])
+        places.append([1 + n if n < before else 1 + n + length for n in range(words)])
+    return rows, places
+
+
+@cache
+def moved_text(*positions: str, precision: str = "float32", chunk_size: int = 64):
+    """The prompts with the name elsewhere: between the halves of the words ("middle"), or before them ("front")."""
+    import torch
+
+    from zeroshift.encode.tuning import ContextText
+
+    model = exact_clip() if precision == "float64" else tiny_clip()
+    rows, places = (list(chain(*parts)) for parts in zip(*map(moved_names, positions), strict=True))
+    return ContextText(
+        lambda tokens: model.get_text_features(**tokens).pooler_output,
+        model.text_model.embeddings.token_embedding,
+        {"input_ids": torch.tensor(rows)},
+        start=places,
+        words=len(places[0]),
+        n_prompts=len(positions),
+        modules=(model,),
+        chunk_size=chunk_size,
+    )
+
+
+def exact_prompts(context, *positions: str):
+    """(V K, d) unit features by the exact model, differentiable by torch twice. The words' embeddings are `context`,
+    (n, width) or (K, n, width)."""
+    import torch
+
+    model, parts = exact_clip(), []
+    for position in positions:
+        rows, places = moved_names(position)
+
+        def replaced(module, inputs, output, places=places):
+            output = output.clone()
+            for k, columns in enumerate(places):
+                for n, column in enumerate(columns):
+                    output[k, column] = context[n] if context.ndim == 2 else context[k, n]
+            return output
+
+        handle = model.text_model.embeddings.token_embedding.register_forward_hook(replaced)
+        parts.append(model.get_text_features(input_ids=torch.tensor(rows)).pooler_output)
+        handle.remove()
+    return torch.nn.functional.normalize(torch.cat(parts), dim=-1)

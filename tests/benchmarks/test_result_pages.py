@@ -26,6 +26,15 @@ def test_tuning():
     assert sections.section("tuning-cuda") == tuning.cost_table(load_record("tuning_cuda.json"))
 
 
+def test_trained_prompts():
+    pytest.importorskip("transformers")
+    import trained_prompts
+
+    record = load_record("trained_prompts.json")
+    assert sections.section("trained-prompts") == trained_prompts.training_table(record)
+    assert all(row["ratio"] <= 1.5 for row in record["methods"].values())
+
+
 def test_extraction():
     import extraction
 

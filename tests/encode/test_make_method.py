@@ -46,6 +46,32 @@ def test_every_method_that_needs_no_more_than_an_encoder(clip, name):
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-5)
 
 
+def labelled(encoder):
+    pixels = np.stack([encoder.preprocessing(noise(i, 40, 50))[0] for i in range(6)])
+    features = encoder.encode_pixels((pixels,))
+    return features, np.arange(6) % 3
+
+
+@pytest.mark.parametrize("name", ["coop", "cocoop"])
+def test_prompts_are_learned_from_labelled_features(clip, name):
+    features, labels = labelled(clip)
+    method = make_method(name, clip, NAMES, support=(features, labels), epochs=2)
+    np.testing.assert_allclose(method.prototypes, clip.encode_texts(PROMPTS), atol=1e-5)
+    assert np.abs(method.context - method.text.context).max() > 0
+    assert method.predict(features).shape == (6, 3)
+
+
+def test_selftpt_gets_a_prompt_for_each_place_of_the_name(clip):
+    source_names = ["a dog", "a frog", "a cat", "a hat"]
+    source_text = prompted_text(clip, source_names, position=methods.SelfTPT.name_positions)
+    features, labels = labelled(clip)
+    source = methods.selftpt_source(source_text, (features, labels), epochs=1)
+    method = make_method("selftpt", clip, NAMES, source=source)
+    assert method.text.n_prompts == 3
+    np.testing.assert_allclose(method.prototypes, methods.SelfTPT.prototypes_of(method.text), atol=1e-6)
+    assert method.predict(features).shape == (6, 3)
+
+
 def test_required_parameters_are_requested(clip):
     message = (
         r"tip_adapter needs labelled samples \(support\)\. "

@@ -12,32 +12,22 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from encode import tiny  # noqa: E402
+from encode.deep_clip import LAYERS, load_deep_clip  # noqa: E402
 from encode.maple_checkpoint import DEPTH, IMAGE_WIDTH, WORDS, state, write_checkpoint  # noqa: E402
 from encode.numpy_encoder import NumpyEncoder, adapt_images, noise  # noqa: E402
-from zeroshift.encode import Views, load_maple, maple_statistics, registry  # noqa: E402
+from zeroshift.encode import Views, load_maple, maple_statistics  # noqa: E402
 from zeroshift.methods._shared.towers import LayerOutput  # noqa: E402
 from zeroshift.methods.promptalign import PromptAlign  # noqa: E402
 
 NAMES = ["cat", "dog", "frog", "horse"]
 PROMPTS = [f"a photo of a {name}." for name in NAMES]
-LAYERS = 4
 PATCHES = (tiny.SIDE // 8) ** 2
 VIEWS = Views(10, seed=3)
 
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory):
-    """A tiny CLIP of four layers, in float64: what is left between two answers is no rounding of the model's."""
-    folder = tmp_path_factory.mktemp("models") / "tiny-deep"
-    settings = tiny._clip_settings(tiny._clip_tokenizer(folder))
-    for side in ("text_config", "vision_config"):
-        settings[side] = {**settings[side], "num_hidden_layers": LAYERS}
-    settings["vision_config"]["hidden_size"] = IMAGE_WIDTH
-    kinds = transformers.CLIPModel, transformers.CLIPImageProcessorPil
-    tiny._save(folder, kinds[0], transformers.CLIPConfig(**settings), kinds[1], crop=True)
-    loaded = registry.load(str(folder), device="cpu")
-    loaded.model, loaded.dtype = loaded.model.double(), torch.float64
-    return loaded
+    return load_deep_clip(tmp_path_factory.mktemp("models") / "tiny-deep", IMAGE_WIDTH)
 
 
 @pytest.fixture(scope="module")

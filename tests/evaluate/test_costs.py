@@ -146,6 +146,20 @@ def test_prompts_and_gradients_of_a_run(seen, behind, steps):
     assert record["setup_prompts"] >= K  # encoded once for all images, and so no cost of any
 
 
+@pytest.mark.parametrize("name", ["coop", "cocoop"])
+def test_learned_prompts_are_compared_with_an_encoder_and_labelled_samples(seen, behind, tmp_path, name):
+    """Training is a part of the set-up. CoCoOp encodes K prompts for each image, CoOp none."""
+    spec = MethodSpec(name, parameters={"epochs": 2, "batch_size": 4})
+    planned = plan_comparison([DatasetRef.of("seen", seen)], [spec], encoder=behind)
+    outcomes = list(run_plan(planned, Ledger(tmp_path)))
+    assert outcomes
+    assert not [outcome.error for outcome in outcomes if outcome.error]
+    for record in (outcome.record for outcome in outcomes):
+        assert record["setup_prompts"] > K
+        assert record["prompt_passes"] == (K if name == "cocoop" else 0)
+        assert record["prompt_gradients"] == 0
+
+
 def test_a_run_with_an_encoder_starts_from_the_encoder_s_own_words(seen, behind, monkeypatch):
     moved = normalize(seen.prototypes_for() + 0.05)
     asked = view_fixtures.stand_in_encoder(monkeypatch, moved)

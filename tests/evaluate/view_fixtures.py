@@ -110,7 +110,7 @@ def stand_in_encoder(monkeypatch, prototypes: np.ndarray) -> list[tuple]:
 
     asked: list[tuple] = []
 
-    def prompted_text(encoder, class_names, *, words):
+    def prompted_text(encoder, class_names, *, words, position=("end",)):
         asked.append((tuple(class_names), words))
         return ExampleText(prototypes)
 

@@ -22,6 +22,7 @@ FASTER: dict[str, dict[str, Any]] = {
     "b2tpt": {"population": 4, "generations": 2, "batch_size": 4, "text_latent": 4, "vision_latent": 4},
     "ape": {"search_steps": (5, 3), "gamma_steps": 2},
     "tip_adapter": {"search_steps": (5, 3)},
+    "selftpt": {"steps": 3},
     "tip_adapter_f": {"search_steps": (5, 3), "epochs": 3},
     "taskres": {"epochs": 5},
     "clip_adapter": {"epochs": 5},

@@ -179,6 +179,8 @@ def test_wrong_inputs_are_named():
     other = ExampleText(problem.prototypes[:4])
     with pytest.raises(ValueError, match=r"text has 4 classes in d = 12, the prototypes have 5 in d = 12\. Fix"):
         BATCLIP(method.prototypes, text=other, vision=method.vision)
+    with pytest.raises(ValueError, match=r"text must have 1 prompts per class; it has 3\. Fix: .*position='end'\)"):
+        BATCLIP(method.prototypes, text=ExampleText(problem.prototypes, n_prompts=3), vision=method.vision)
     with pytest.raises(ValueError, match=r"prototypes differ from the features of text's own context"):
         BATCLIP(problem.prototypes[::-1], text=method.text, vision=method.vision)
     for name, side in (("text", ExampleText(problem.prototypes)), ("vision", ExampleVision(problem.prototypes))):

@@ -97,18 +97,20 @@ def test_optional_inputs_are_made_only_on_request(features):
         resolve_inputs(methods.get("tip_adapter"), {}, feature_source(features), hints=HINTS)
 
 
-def test_a_method_with_its_own_prompt_starts_from_its_text(features):
+@pytest.mark.parametrize("name", ["tpt", "batclip"])
+def test_a_method_with_its_own_prompt_starts_from_its_text(features, name):
     class Text:
-        context = np.ones(2)
+        context, n_classes = np.ones(2), 4
 
         def features(self, context):
             return np.eye(4)[::-1] * context[0]
 
-    info = methods.get("tpt")
+    info = methods.get(name)
     assert starts_from_prompt(info)
-    arguments = resolve_inputs(info, {}, {**feature_source(features), "text": Text})
+    source = {**feature_source(features), "text": Text, "vision": lambda: None}
+    arguments = resolve_inputs(info, {}, source)
     np.testing.assert_array_equal(arguments["prototypes"], np.eye(4)[::-1])
-    given = resolve_inputs(info, {"prototypes": "mine"}, {**feature_source(features), "text": Text})
+    given = resolve_inputs(info, {"prototypes": "mine"}, source)
     assert given["prototypes"] == "mine"
 
 

@@ -18,6 +18,7 @@ from zeroshift.methods import (
     TDA,
     TIMO,
     BoostAdapter,
+    CoOp,
     PromptAlign,
     TaskRes,
     TipAdapter,
@@ -155,6 +156,7 @@ TABLES = {
             "sun397": (1e-4, 0.2, 0.01),
         },
     ),
+    CoOp: (("epochs",), {"imagenet": (50,)}),
     TCA: (
         ("reservoir_size", "layer_scale", "weight", "beta"),
         {

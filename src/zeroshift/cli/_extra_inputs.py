@@ -32,6 +32,7 @@ from zeroshift.methods.inputs import (
     feature_source,
     method_inputs,
     missing_input,
+    name_positions,
     prompt_words,
     starts_from_prompt,
     unaccepted_input,
@@ -148,7 +149,7 @@ class ExtraInputs:
         encoder = load_encoder_ref(self.encoder, **self.encoder_options)
         assert encoder is not None
         check_fit(name, features, encoder, [self.own_prompt or PromptTuned.context_words])
-        return encoder.text(features.class_names, prompt_words(self.info))
+        return encoder.text(features.class_names, prompt_words(self.info), name_positions(self.info))
 
 
 def check_takes_second(info: MethodInfo, option: str) -> None:

@@ -21,6 +21,7 @@ from zeroshift.encode.recorded import load_when_needed
 from zeroshift.encode.registry import DEFAULT_ENCODER, list_families, load_image_encoder
 from zeroshift.encode.registry import load as load_encoder
 from zeroshift.encode.tuning import prompted_text, prompted_vision
+from zeroshift.encode.tuning.deep_prompts import deep_prompts
 from zeroshift.encode.tuning.maple import load_maple, maple_statistics
 from zeroshift.encode.views import Views
 
@@ -33,6 +34,7 @@ __all__ = [
     "Pipeline",
     "Prompts",
     "Views",
+    "deep_prompts",
     "default_cache",
     "encode_classes",
     "encode_images",

@@ -142,7 +142,7 @@ class ImageEncoder(ABC):
         """Move an array to the device; the first contains pixels, which are normalised there if possible."""
         import torch
 
-        tensor = torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
+        tensor = torch.from_numpy(np.require(array, requirements=("C", "W"))).to(self.device)
         if first and isinstance(self.preprocessing, PixelPreprocessing):
             tensor = _apply_table(self.preprocessing.table, tensor)
         return tensor.to(self.dtype) if tensor.is_floating_point() else tensor

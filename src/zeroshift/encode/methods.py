@@ -12,10 +12,19 @@ from zeroshift.arrays import Array, is_array
 from zeroshift.encode.encoder import Encoder
 from zeroshift.encode.extraction import encode_classes, encode_prompts
 from zeroshift.encode.prompts import Prompts
+from zeroshift.encode.tuning.deep_prompts import deep_prompts
 from zeroshift.encode.tuning.text import check_class_names, prompted_text
 from zeroshift.encode.tuning.vision import prompted_vision
 from zeroshift.method import Method
-from zeroshift.methods.inputs import OTHER, SETTING, TEXT, prompt_words, resolve_inputs, starts_from_prompt
+from zeroshift.methods.inputs import (
+    OTHER,
+    SETTING,
+    TEXT,
+    name_positions,
+    prompt_words,
+    resolve_inputs,
+    starts_from_prompt,
+)
 from zeroshift.methods.registry import MethodInfo
 from zeroshift.parameters import Flag
 
@@ -87,8 +96,15 @@ def model_sources(
 ) -> dict[str, Callable[[], Any]]:
     """How to make the models that a method may compute with, by the name of its parameter."""
     return {
-        TEXT: lambda: prompted_text(encoder, names, words=prompt_words(info), repeated_names=repeated_names),
+        TEXT: lambda: prompted_text(
+            encoder,
+            names,
+            words=prompt_words(info),
+            position=name_positions(info),
+            repeated_names=repeated_names,
+        ),
         "vision": lambda: prompted_vision(encoder),
+        "towers": lambda: deep_prompts(encoder, names, repeated_names=repeated_names),
     }
 
 

@@ -42,6 +42,7 @@ class CountingText(PromptedText):
     def __init__(self, text: PromptedText, counts: EncoderCounts) -> None:
         self._text, self._counts = text, counts
         self.context, self.n_classes, self.dimension = text.context, text.n_classes, text.dimension
+        self.n_prompts = text.n_prompts
         self.norms = text.norms
 
     @property
@@ -49,20 +50,20 @@ class CountingText(PromptedText):
         return self._text.identity
 
     def features(self, context: Array) -> Array:
-        self._counts.prompts += self.n_classes
+        self._counts.prompts += self.n_classes * self.n_prompts
         return self._text.features(context)
 
     def pull_back(self, context: Array, upstream: Array) -> Array:
-        self._counts.gradients += self.n_classes
+        self._counts.gradients += self.n_classes * self.n_prompts
         self._counts.steps += 1
         return self._text.pull_back(context, upstream)
 
     def features_with_norms(self, norms: Array) -> Array:
-        self._counts.prompts += self.n_classes
+        self._counts.prompts += self.n_classes * self.n_prompts
         return self._text.features_with_norms(norms)
 
     def pull_back_norms(self, norms: Array, upstream: Array) -> Array:
-        self._counts.gradients += self.n_classes
+        self._counts.gradients += self.n_classes * self.n_prompts
         self._counts.steps += 1
         return self._text.pull_back_norms(norms, upstream)
 

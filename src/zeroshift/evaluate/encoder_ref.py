@@ -55,9 +55,9 @@ class EncoderRef:
     def load(self) -> Encoder:
         return self._loaded().encoder
 
-    def text(self, class_names: Sequence[str], words: str) -> PromptedText:
-        """Its text tower for these classes, with the prompt `words` to tune."""
-        return self._loaded().text(tuple(class_names), words)
+    def text(self, class_names: Sequence[str], words: str, position: tuple[str, ...] = ("end",)) -> PromptedText:
+        """Its text tower for these classes, with the prompt `words` to tune; `position` as in `prompted_text`."""
+        return self._loaded().text(tuple(class_names), words, position)
 
     def _loaded(self) -> _Loaded:
         return _loaded(self.source, self.device, self.dtype, self.revision)
@@ -68,14 +68,15 @@ class _Loaded:
 
     def __init__(self, encoder: Encoder) -> None:
         self.encoder = encoder
-        self._texts: dict[tuple[tuple[str, ...], str], PromptedText] = {}
+        self._texts: dict[tuple[tuple[str, ...], str, tuple[str, ...]], PromptedText] = {}
 
-    def text(self, class_names: tuple[str, ...], words: str) -> PromptedText:
+    def text(self, class_names: tuple[str, ...], words: str, position: tuple[str, ...]) -> PromptedText:
         from zeroshift.encode import prompted_text
 
-        if (class_names, words) not in self._texts:
-            self._texts[class_names, words] = prompted_text(self.encoder, class_names, words=words)
-        return self._texts[class_names, words]
+        key = class_names, words, position
+        if key not in self._texts:
+            self._texts[key] = prompted_text(self.encoder, class_names, words=words, position=position)
+        return self._texts[key]
 
 
 @lru_cache(maxsize=1)

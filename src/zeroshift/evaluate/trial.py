@@ -26,7 +26,16 @@ from zeroshift.evaluate.streams import Stream, StreamSpec
 from zeroshift.features import FeatureSet
 from zeroshift.method import Method
 from zeroshift.methods import ZeroShot
-from zeroshift.methods.inputs import SECOND, TEXT, VIEWS, feature_source, image_input, resolve_inputs, second_input
+from zeroshift.methods.inputs import (
+    SECOND,
+    TEXT,
+    VIEWS,
+    feature_source,
+    image_input,
+    name_positions,
+    resolve_inputs,
+    second_input,
+)
 from zeroshift.parameters import Number, Optional
 
 __all__ = [
@@ -233,7 +242,7 @@ def run_trial(trial: Trial, features: FeatureSet) -> dict[str, Any]:
                 f"class_names must be those of {trial.features}, {features.n_classes}; got {len(trial.class_names)}. "
                 "Fix: class_names=features.class_names."
             )
-        source[TEXT] = partial(trial.encoder.text, trial.class_names, spec.prompt_words)
+        source[TEXT] = partial(trial.encoder.text, trial.class_names, spec.prompt_words, name_positions(spec.info))
     given = {**drawn_samples(features, parts), **spec.parameters}
     arguments = resolve_inputs(spec.info, given, source, requested=spec.given, hints=COMPARISON_HINTS)
     prototypes, counts = arguments.pop("prototypes"), EncoderCounts()

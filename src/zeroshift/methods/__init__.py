@@ -16,6 +16,7 @@ from zeroshift.methods._shared.few_shot import FewShotMethod
 from zeroshift.methods._shared.source_statistics import source_statistics
 from zeroshift.methods._shared.towers import PromptedText, PromptedVision
 from zeroshift.methods.registry import MethodInfo, ParameterInfo, create, get, list_methods, load
+from zeroshift.methods.selftpt import selftpt_source
 from zeroshift.methods.sticky_filter import StickyFilter
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from zeroshift.methods.bca import BCA as BCA
     from zeroshift.methods.boostadapter import BoostAdapter as BoostAdapter
     from zeroshift.methods.clip_adapter import CLIPAdapter as CLIPAdapter
+    from zeroshift.methods.cocoop import CoCoOp as CoCoOp
+    from zeroshift.methods.coop import CoOp as CoOp
     from zeroshift.methods.cosmic import COSMIC as COSMIC
     from zeroshift.methods.ctpt import CTPT as CTPT
     from zeroshift.methods.difftpt import DiffTPT as DiffTPT
@@ -46,8 +49,10 @@ if TYPE_CHECKING:
     from zeroshift.methods.oga import OGA as OGA
     from zeroshift.methods.onzeta import OnZeta as OnZeta
     from zeroshift.methods.promptalign import PromptAlign as PromptAlign
+    from zeroshift.methods.promptsrc import PromptSRC as PromptSRC
     from zeroshift.methods.pta import PTA as PTA
     from zeroshift.methods.ratta import RATTA as RATTA
+    from zeroshift.methods.selftpt import SelfTPT as SelfTPT
     from zeroshift.methods.stata import StatA as StatA
     from zeroshift.methods.swapprompt import SwapPrompt as SwapPrompt
     from zeroshift.methods.t3a import T3A as T3A
@@ -93,6 +98,7 @@ __all__ = [
     "get",
     "list_methods",
     "load",
+    "selftpt_source",
     "source_statistics",
 ]
 __all__ += sorted(_classes)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, Rows, as_floats, namespace, to_numpy
+from zeroshift.method import ViewMethod
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.methods._shared.tuning import AdamW, entropy_of_mean, logits_to_text
 from zeroshift.parameters import Choice, Number, array_parameter, parameter, state
@@ -148,7 +149,7 @@ def _select_as_released(ratings: PromptRatings, reference: int) -> tuple[int, ..
     return (*(by_entropy[number] for number in both), reference)
 
 
-class DynaPrompt(PromptTuned):
+class DynaPrompt(PromptTuned, ViewMethod):
     """Keeps several prompts. For each image it tunes the least recently used prompt, and all prompts that are more
     confident than it and distinguish the image better from its views. Together they predict the image. They stay tuned.
 

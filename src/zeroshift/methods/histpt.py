@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
+from zeroshift.method import ViewMethod
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.methods._shared.tuning import AdamW, cross_entropy, logits_to_text
 from zeroshift.parameters import Choice, Number, parameter, state
@@ -162,7 +163,7 @@ def retrieve_logits(features: Array, prototypes: Array, logit_scale: float) -> A
     return xp.sum(weights.T[:, :, None] * logits, axis=0)
 
 
-class HisTPT(PromptTuned):
+class HisTPT(PromptTuned, ViewMethod):
     """Tunes the context of the prompt one step per image, towards the class that three banks of earlier text features
     predict, and never restores it. The banks hold the latest text features, those of the hardest images, and a slow
     average. They keep a prompt that is tuned continually from forgetting.

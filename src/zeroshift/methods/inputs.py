@@ -35,6 +35,7 @@ __all__ = [
     "method_inputs",
     "method_on_features",
     "missing_input",
+    "name_positions",
     "prompt_words",
     "resolve_inputs",
     "second_input",
@@ -262,11 +263,17 @@ def prompt_words(info: MethodInfo) -> str:
     return str(getattr(info.cls, "context_words", PromptTuned.context_words))
 
 
+def name_positions(info: MethodInfo) -> tuple[str, ...]:
+    """Where the name is in each prompt of a class; see `zeroshift.encode.prompted_text`."""
+    return tuple(getattr(info.cls, "name_positions", PromptTuned.name_positions))
+
+
 def _own_prototypes(info: MethodInfo, arguments: Mapping[str, Any]) -> Any:
     """The classifier that a model of the method starts with; None where it starts with the source's prototypes."""
     text, maple = arguments.get(TEXT), arguments.get("maple")
     if starts_from_prompt(info) and text is not None:
-        return to_numpy(text.features(text.context))
+        cls = info.cls
+        return to_numpy(cls.prototypes_of(text) if issubclass(cls, PromptTuned) else text.features(text.context))
     if maple is not None:
         return to_numpy(maple.text(maple.parameters))
     return None

@@ -9,6 +9,7 @@ import numpy as np
 
 from zeroshift.adapt.transductive import MostConfident
 from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
+from zeroshift.method import ViewMethod
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.methods._shared.tuning import AdamW, cross_entropy, logits_to_text
 from zeroshift.parameters import Number, parameter, state
@@ -125,7 +126,7 @@ class PromptPair(NamedTuple):
     text: Array
 
 
-class SwapPrompt(PromptTuned):
+class SwapPrompt(PromptTuned, ViewMethod):
     """Tunes a prompt on a whole set: towards the zero-shot classes of the most confident images of each class, and, on
     one view of an image, towards the prediction of a second prompt on another view. The second prompt is a slow average
     of the first, and predicts.

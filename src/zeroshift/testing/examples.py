@@ -16,6 +16,7 @@ from zeroshift.arrays import Array, Backend, check_matrix, namespace
 from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.methods._shared.towers import (
     CoupledPrompts,
+    IndependentPrompts,
     LayerOutput,
     Patches,
     PromptedText,
@@ -28,14 +29,20 @@ __all__ = [
     "EXAMPLES",
     "ExampleMaple",
     "ExampleText",
+    "ExampleTowers",
     "ExampleVision",
     "example_descriptions",
     "example_maple",
+    "example_meta_net",
+    "example_prompt_parameters",
+    "example_prompt_source",
     "example_prompts",
     "example_source",
     "example_support",
     "example_text",
+    "example_text_of_positions",
     "example_token_source",
+    "example_towers",
     "example_unlabelled",
     "example_vision",
 ]
@@ -108,10 +115,10 @@ class ExampleText(PromptedText):
 
     The directions depend only on the prototypes (their mean, and sums of all of them weighted by powers of their
     cosines), so rotating or permuting the prototypes rotates or permutes everything. At the initial context the
-    features are exactly the prototypes.
+    features are exactly the prototypes. With several prompts per class, each has another W.
     """
 
-    def __init__(self, prototypes: Array) -> None:
+    def __init__(self, prototypes: Array, n_prompts: int = 1) -> None:
         self._backend = Backend.of(prototypes)
         with self._backend.computing():
             xp = self._backend.xp
@@ -122,9 +129,10 @@ class ExampleText(PromptedText):
             self._prototypes = unit_rows(wide)
         draw = np.random.default_rng(5)
         self.context = draw.normal(size=(CONTEXT_LENGTH, CONTEXT_WIDTH))
-        self._mixing = draw.normal(size=(3, CONTEXT_LENGTH * CONTEXT_WIDTH))
+        self._mixing = draw.normal(size=(3 * n_prompts, CONTEXT_LENGTH * CONTEXT_WIDTH))
         self.norms = np.zeros(3)
         self.n_classes, self.dimension = (int(size) for size in prototypes.shape)
+        self.n_prompts = n_prompts
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -135,10 +143,10 @@ class ExampleText(PromptedText):
 
     def pull_back(self, context: Array, upstream: Array) -> Array:
         xp = self._backend.xp
-        gradient = self._backend.asarray(self._mixing, xp.float64).T @ self._pulled(self._weights(context), upstream)
-        return Backend.of(context).asarray(
-            xp.reshape(gradient, (CONTEXT_LENGTH, CONTEXT_WIDTH)), namespace(context).float64
-        )
+        pulled = self._pulled(self._weights(context), upstream)
+        gradient = pulled @ self._backend.asarray(self._mixing, xp.float64)
+        gradient = gradient if len(context.shape) == 3 else xp.sum(gradient, axis=0)
+        return Backend.of(context).asarray(xp.reshape(gradient, tuple(context.shape)), namespace(context).float64)
 
     def features_with_norms(self, norms: Array) -> Array:
         """unit(p_k + sum_i tanh(n)_i u_ik) for norms n: the prototypes at first."""
@@ -146,26 +154,36 @@ class ExampleText(PromptedText):
         return Backend.of(norms).asarray(unit_rows(self._raw(weights)), namespace(norms).float64)
 
     def pull_back_norms(self, norms: Array, upstream: Array) -> Array:
-        pulled = self._pulled(self._norm_weights(norms), upstream)
-        return Backend.of(norms).asarray(pulled, namespace(norms).float64)
+        xp = self._backend.xp
+        pulled = xp.reshape(self._pulled(self._norm_weights(norms), upstream), (-1, 3))
+        return Backend.of(norms).asarray(xp.sum(pulled, axis=0), namespace(norms).float64)
 
     def _norm_weights(self, norms: Array) -> Array:
+        """tanh(n) for every prompt, (1, V 3)."""
         xp = self._backend.xp
-        return xp.tanh(self._backend.asarray(norms, xp.float64))
+        return xp.tile(xp.tanh(self._backend.asarray(norms, xp.float64)), (1, self.n_prompts))
 
     def _pulled(self, weights: Array, upstream: Array) -> Array:
-        """Gradient (3,) with respect to what `weights` are the tanh of."""
+        """Gradient (K, V 3) with respect to what `weights` are the tanh of."""
         xp = self._backend.xp
         raw_gradient = through_unit_rows(self._backend.asarray(upstream, xp.float64), self._raw(weights))
-        return xp.sum(self._directions * raw_gradient[None, :, :], axis=(1, 2)) * (1 - weights**2)
+        raw_gradient = xp.reshape(raw_gradient, (self.n_prompts, self.n_classes, self.dimension))
+        each = xp.sum(self._directions[None] * raw_gradient[:, None], axis=-1)  # (V, 3, K)
+        return xp.reshape(xp.permute_dims(each, (2, 0, 1)), (self.n_classes, -1)) * (1 - weights**2)
 
     def _weights(self, context: Array) -> Array:
+        """tanh(W c), (K, V 3), or (1, V 3) with the same context for all classes."""
         xp = self._backend.xp
         change = self._backend.asarray(context, xp.float64) - self._backend.asarray(self.context, xp.float64)
-        return xp.tanh(self._backend.asarray(self._mixing, xp.float64) @ xp.reshape(change, (-1,)))
+        change = xp.reshape(change, (-1, CONTEXT_LENGTH * CONTEXT_WIDTH))
+        return xp.tanh(change @ self._backend.asarray(self._mixing, xp.float64).T)
 
     def _raw(self, weights: Array) -> Array:
-        return self._prototypes + self._backend.xp.sum(weights[:, None, None] * self._directions, axis=0)
+        """(V K, d), not normalised."""
+        xp = self._backend.xp
+        each = xp.permute_dims(xp.reshape(weights, (-1, self.n_prompts, 3)), (1, 2, 0))  # (V, 3, K or 1)
+        shifts = xp.sum(each[..., None] * self._directions[None], axis=1)
+        return xp.reshape(self._prototypes[None] + shifts, (-1, self.dimension))
 
     def __repr__(self) -> str:
         return f"<example text of {self.n_classes} classes>"
@@ -275,6 +293,30 @@ def example_vision(prototypes: Array) -> ExampleVision:
     return ExampleVision(prototypes)
 
 
+def example_meta_net(prototypes: Array) -> tuple[Array, Array, Array, Array]:
+    """CoCoOp's network: two layers, the first of which rotates with the prototypes."""
+    directions, backend = example_vision(prototypes)._directions, example_vision(prototypes)._backend
+    draw = np.random.default_rng(8)
+    weights1, weights2 = (backend.asarray(0.1 * draw.normal(size=(3, width))) for width in (3, CONTEXT_WIDTH))
+    biases1, biases2 = (backend.asarray(0.1 * draw.normal(size=width)) for width in (3, CONTEXT_WIDTH))
+    with backend.computing():
+        return weights1 @ directions, biases1, weights2.T, biases2
+
+
+def example_prompt_source(prototypes: Array) -> tuple[Array, ...]:
+    """Self-TPT's source: a context next to the initial one, and a head that rotates with the prototypes."""
+    text = example_text(prototypes)
+    backend, draw = text._backend, np.random.default_rng(9)
+    context = text.context + draw.normal(scale=0.1, size=text.context.shape)
+    return (backend.asarray(context), *example_meta_net(prototypes))
+
+
+@_example
+def example_text_of_positions(prototypes: Array) -> ExampleText:
+    """The text side with a prompt for each place of the class name."""
+    return ExampleText(prototypes, n_prompts=3)
+
+
 def example_source(prototypes: Array) -> tuple[Array, Array]:
     """Mean and standard deviation of the states of three example samples per class."""
     images, vision = example_unlabelled(prototypes), example_vision(prototypes)
@@ -369,6 +411,29 @@ class ExampleMaple(CoupledPrompts):
         return f"<example of coupled prompts for {self.n_classes} classes>"
 
 
+class ExampleTowers(ExampleMaple, IndependentPrompts):
+    """`ExampleMaple`, whose image features without prompts are the images."""
+
+    def encode_without_prompts(self, images: Array) -> Array:
+        return self._backend.asarray(images, self._backend.xp.float64)
+
+    def __repr__(self) -> str:
+        return f"<example of prompts in both encoders for {self.n_classes} classes>"
+
+
+@_example
+def example_towers(prototypes: Array) -> ExampleTowers:
+    """Both sides of an example encoder with prompts in their first layers."""
+    return ExampleTowers(prototypes)
+
+
+@_example
+def example_prompt_parameters(prototypes: Array) -> Array:
+    """Prompts next to the initial ones, with which no text feature is a prototype."""
+    towers = example_towers(prototypes)
+    return towers.parameters + np.random.default_rng(11).normal(scale=0.2, size=towers.parameters.shape)
+
+
 @_example
 def example_maple(prototypes: Array) -> ExampleMaple:
     """Both sides of an example encoder with coupled prompts."""
@@ -392,6 +457,11 @@ EXAMPLES: Mapping[str, Callable[[Array], Any]] = {
     "text": example_text,
     "vision": example_vision,
     "maple": example_maple,
+    "towers": example_towers,
+    "prompt_parameters": example_prompt_parameters,
+    "meta_net": example_meta_net,
+    "prompt_source": example_prompt_source,
+    "text_of_positions": example_text_of_positions,
     "source": example_source,
     "token_source": example_token_source,
 }

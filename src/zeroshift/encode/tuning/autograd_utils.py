@@ -8,12 +8,19 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from zeroshift.encode.encoder import run_in_batches
+from zeroshift.encode.encoder import is_out_of_memory, run_in_batches
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["for_each_chunk", "freeze_parameters", "gradient_mode", "powers_of_two", "refuse_pickling"]
+__all__ = [
+    "expect_out_of_memory",
+    "for_each_chunk",
+    "freeze_parameters",
+    "gradient_mode",
+    "powers_of_two",
+    "refuse_pickling",
+]
 
 NOTHING = np.empty(0)
 
@@ -36,6 +43,16 @@ def for_each_chunk(count: int, size: int, work: Callable[[slice], None]) -> int:
         return NOTHING
 
     return run_in_batches(count, size, run)[1]
+
+
+@contextmanager
+def expect_out_of_memory() -> Iterator[None]:
+    """Leave the block without an error where memory runs out."""
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
 
 
 @contextmanager

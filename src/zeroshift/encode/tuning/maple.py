@@ -2,42 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend, is_array, to_numpy
-from zeroshift.encode.encoder import Encoder, warn_truncated
-from zeroshift.encode.families.base import TransformersEncoder
-from zeroshift.encode.prompts.templates import SLOT, check_template, fill_template
-from zeroshift.encode.prompts.user_text import clean_name
-from zeroshift.encode.tuning.autograd_utils import for_each_chunk, freeze_parameters, gradient_mode, powers_of_two
-from zeroshift.encode.tuning.text import CHUNK, check_class_names
-from zeroshift.encode.tuning.text_models import text_model_parts
+from zeroshift.arrays import Array, is_array, to_numpy
+from zeroshift.encode.encoder import Encoder
+from zeroshift.encode.prompts.templates import SLOT
+from zeroshift.encode.tuning.deep_prompts import DeepClip, check_clip, check_names, tokenize_prompts
+from zeroshift.encode.tuning.text import CHUNK
 from zeroshift.encode.tuning.vision import CHUNK as IMAGE_CHUNK
-from zeroshift.encode.tuning.vision import TokenVision, prompted_vision
 from zeroshift.files import FileFormatError
-from zeroshift.methods._shared.towers import CoupledPrompts, LayerOutput
-from zeroshift.parameters import Flag, Number
+from zeroshift.methods._shared.towers import CoupledPrompts
+from zeroshift.parameters import Number
 
 if TYPE_CHECKING:
     import torch
-
-    from zeroshift.encode.families.base import TransformersEncoder
 
 __all__ = [
     "MapleClip",
     "TokenStatistics",
     "TrainedPrompts",
-    "insert_prompts",
-    "insert_tokens",
     "load_maple",
     "maple_statistics",
     "read_maple",
@@ -77,39 +67,17 @@ def load_maple(
     """
     import torch
 
-    model = _validate_encoder(encoder)
-    assert isinstance(encoder, TransformersEncoder)
+    model = check_clip(encoder)
     chunk_size = int(_COUNT.check("chunk_size", chunk_size))
     image_chunk_size = int(_COUNT.check("image_chunk_size", image_chunk_size))
-    names = check_class_names(class_names, repeated=bool(Flag().check("repeated_names", repeated_names)))
-    template = check_template(template)
+    names = check_names(class_names, repeated_names)
     trained = read_maple(checkpoint)
     _check_fit(model, trained, checkpoint)
-    text = text_model_parts(encoder, template)
-    n_tokens, available = trained.prompts.shape[1], len(text.ids(template.split(SLOT)[0].rstrip()))
-    if available < n_tokens:
-        raise ValueError(
-            f"template must have at least {n_tokens} tokens before {SLOT}, which the checkpoint's replace; "
-            f"{template!r} has {available}. Fix: {' '.join('X' * n_tokens)!r} before {SLOT}, if they were random."
-        )
-    prompts = [fill_template(template, clean_name(name)) for name in names]
-    if n_long := encoder.count_too_long(prompts):
-        warn_truncated(n_long, len(prompts), encoder.text_length)
+    n_tokens = trained.prompts.shape[1]
+    fix = f"{' '.join('X' * n_tokens)!r} before {SLOT}, if they were random"
     with torch.inference_mode(False):
-        tokens = text.tokens(prompts)
+        tokens = tokenize_prompts(encoder, names, template, n_tokens, "which the checkpoint's replace", fix)
         return MapleClip(encoder, tokens, trained, chunk_size=chunk_size, image_chunk_size=image_chunk_size)
-
-
-def _validate_encoder(encoder: Encoder) -> Any:
-    prompted_vision(encoder)  # raises for other objects and other image encoders
-    model: Any = encoder.model  # type: ignore[attr-defined]
-    text = model.text_model
-    if not hasattr(text, "final_layer_norm") or not hasattr(text.embeddings, "token_embedding"):
-        raise TypeError(
-            f"encoder must have CLIP's text transformer; got {encoder!r} of the family {encoder.family!r}. "
-            "Fix: use one of the families clip, metaclip."
-        )
-    return model
 
 
 def _check_fit(model: Any, trained: TrainedPrompts, checkpoint: str | os.PathLike[str]) -> None:
@@ -300,197 +268,17 @@ class _Ignored(dict[Any, Any]):
         pass
 
 
-def insert_tokens(before: torch.Tensor, prompt: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
-    """Concatenate tokens (B, ...) with the same prompt (n, width) between them in every row."""
-    import torch
+class MapleClip(DeepClip, CoupledPrompts):
+    """Both encoders of CLIP with MaPLe's prompts; see `load_maple`, which checks the arguments."""
 
-    return torch.cat([before, prompt.expand(len(before), -1, -1).to(before.dtype), after], dim=1)
-
-
-@contextmanager
-def insert_prompts(
-    embeddings: torch.nn.Module,
-    layers: Any,
-    insert: Callable[[torch.Tensor, int], torch.Tensor],
-    layer_inputs: list[torch.Tensor] | None = None,
-) -> Iterator[None]:
-    """In this block, `insert` changes the output of the embeddings (layer 0) and the input of the later layers (1, 2,
-    ...). The input of each layer is appended to `layer_inputs`. Other threads that use the model are not affected."""
-    caller = threading.get_ident()
-
-    def change_embeddings(module: Any, arguments: Any, embeddings: torch.Tensor) -> torch.Tensor:
-        return embeddings if threading.get_ident() != caller else insert(embeddings, 0)
-
-    def change_input(layer: int) -> Callable[..., Any]:
-        def hook(module: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-            if threading.get_ident() != caller:
-                return arguments
-            hidden = insert(arguments[0], layer) if layer else arguments[0]
-            if layer_inputs is not None:
-                layer_inputs.append(hidden)
-            return (hidden, *arguments[1:])
-
-        return hook
-
-    with ExitStack() as stack:
-        stack.callback(embeddings.register_forward_hook(change_embeddings).remove)
-        for number, layer in enumerate(layers):
-            stack.callback(layer.register_forward_pre_hook(change_input(number)).remove)
-        yield
-
-
-PROMPT_START = 1
-"""Position of the prompt in a text: after the start token."""
-
-
-class MapleClip(CoupledPrompts):
-    """Both encoders of CLIP with MaPLe's prompts; see `load_maple`, which checks the arguments.
-
-    Gradients are computed in chunks of prompts or images, each of which is encoded again, so that memory does not grow.
-
-    Parameters
-    ----------
-    encoder : with CLIP's image and text encoders. It is not changed, and can be used meanwhile.
-    tokens : the K tokenized prompts, whose tokens from the second on are replaced.
-    trained : the initial prompts.
-    chunk_size, image_chunk_size : prompts and images per chunk of a gradient; halved when memory runs out.
-    """
+    argument = "maple"
 
     def __init__(
-        self,
-        encoder: TransformersEncoder,
-        tokens: Mapping[str, torch.Tensor],
-        trained: TrainedPrompts,
-        *,
-        chunk_size: int,
-        image_chunk_size: int,
+        self, encoder: Encoder, tokens: Mapping[str, torch.Tensor], trained: TrainedPrompts, **chunk_sizes: int
     ) -> None:
-        self._encoder, self._model, self._tokens = encoder, encoder.model, dict(tokens)
-        self._vision, self._backend = TokenVision(encoder), Backend.of(tokens["input_ids"])
-        self.chunk_size, self.image_chunk_size = chunk_size, image_chunk_size
-        self.batch_size, self.text_batch_size = encoder.batch_size, encoder.text_batch_size
-        self.depth, self.words, self._text_width = (int(size) for size in trained.prompts.shape)
-        self.parameters = np.concatenate([part.reshape(self.depth, -1) for part in trained], axis=1).reshape(-1)
-        self.parameters.flags.writeable = False
-        self.n_classes, self.dimension = len(self._tokens["input_ids"]), encoder.dimension
-        self.input_shape, self.n_layers = self._vision.input_shape, len(self._model.vision_model.encoder.layers)
-        n_image_tokens = int(self._model.vision_model.embeddings.position_embedding.weight.shape[0])
-        self.token_shape = (n_image_tokens + self.words, self._vision.width)
-        ids = to_numpy(self._tokens["input_ids"]).astype(np.int64)
-        self._identity = {
-            "encoder": encoder.key(),
-            "prompts": hashlib.sha256(ids.tobytes()).hexdigest()[:16],
-            "maple": hashlib.sha256(self.parameters.tobytes()).hexdigest()[:16],
-            "shape": [self.depth, self.words],
-        }
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        return self._identity
-
-    def check(self, name: str, images: Any) -> None:
-        self._vision.check(name, images)
-
-    def text(self, parameters: Array) -> Array:
-        import torch
-
-        parts: list[torch.Tensor] = []
-        with gradient_mode(self._backend.device, gradients=False):
-            prompts, _ = self._prompts(self._to_device(parameters))
-            self.text_batch_size = for_each_chunk(
-                self.n_classes, self.text_batch_size, lambda rows: parts.append(self._encode_text(prompts, rows))
-            )
-            return self._check_finite(
-                torch.cat(parts), parameters, "the text model returned a zero or non-finite feature"
-            )
-
-    def encode_images(self, images: Array, parameters: Array, layers: int = 0) -> LayerOutput:
-        import torch
-
-        parts: list[LayerOutput] = []
-        with gradient_mode(self._backend.device, gradients=False):
-            _, prompts = self._prompts(self._to_device(parameters))
-            self.batch_size = for_each_chunk(
-                int(images.shape[0]),
-                self.batch_size,
-                lambda rows: parts.append(self._encode_images(images[rows], prompts, layers)),
-            )
-            features, tokens = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
-            features = self._check_finite(features, parameters, "the image model returned a zero or non-finite feature")
-            return LayerOutput(features, Backend.of(parameters).asarray(tokens))
-
-    def pull_back_text(self, parameters: Array, upstream: Array) -> Array:
-        gradient = self._backend.asarray(upstream, self._compute_dtype)
-
-        def outputs(prompts: tuple[torch.Tensor, torch.Tensor], rows: slice) -> list[tuple[torch.Tensor, torch.Tensor]]:
-            return [(self._encode_text(prompts[0], rows), gradient[rows])]
-
-        total, self.chunk_size = self._gradient(parameters, self.n_classes, self.chunk_size, outputs)
-        return total
-
-    def pull_back_images(self, images: Array, parameters: Array, upstream: LayerOutput) -> Array:
-        feature_gradient, token_gradient = (self._backend.asarray(part, self._compute_dtype) for part in upstream)
-        layers = int(token_gradient.shape[1])
-
-        def outputs(prompts: tuple[torch.Tensor, torch.Tensor], rows: slice) -> list[tuple[torch.Tensor, torch.Tensor]]:
-            output = self._encode_images(images[rows], prompts[1], layers)
-            pairs = [(output.features, feature_gradient[rows]), (output.tokens, token_gradient[rows])]
-            return pairs if layers else pairs[:1]
-
-        total, self.image_chunk_size = self._gradient(parameters, int(images.shape[0]), self.image_chunk_size, outputs)
-        return total
-
-    def _gradient(
-        self, parameters: Array, count: int, size: int, outputs: Callable[..., list[tuple[torch.Tensor, torch.Tensor]]]
-    ) -> tuple[Array, int]:
-        """The gradient of the pairs (output, upstream gradient) of `outputs`, summed over chunks; the chunk size."""
-        import torch
-
-        with gradient_mode(self._backend.device, gradients=True), freeze_parameters([self._model]):
-            flat = self._to_device(parameters).clone().requires_grad_()
-            total = torch.zeros_like(flat)
-
-            def add_gradient(rows: slice) -> None:
-                values, gradients = zip(*outputs(self._prompts(flat), rows), strict=True)
-                # One power of two scales them to the range of half precision; in float32 no bit changes.
-                scale = powers_of_two(torch.cat([part.reshape(1, -1) for part in gradients], dim=1))[0, 0]
-                (part,) = torch.autograd.grad(values, flat, [gradient * scale for gradient in gradients])
-                total.add_(part / scale)
-
-            size = for_each_chunk(count, size, add_gradient)
-            return self._check_finite(total, parameters, "the gradient of the prompts is not finite"), size
-
-    def _encode_text(self, prompts: torch.Tensor, rows: slice) -> torch.Tensor:
-        """(n, d) unit features of the texts `rows` with prompts (D, words, text width)."""
-
-        def insert(hidden: torch.Tensor, layer: int) -> torch.Tensor:
-            return insert_tokens(hidden[:, :PROMPT_START], prompts[layer], hidden[:, PROMPT_START + self.words :])
-
-        text = self._model.text_model
-        with insert_prompts(text.embeddings.token_embedding, text.encoder.layers[: self.depth], insert):
-            output = self._model.get_text_features(**{name: tensor[rows] for name, tensor in self._tokens.items()})
-        return self._unit(output.pooler_output)
-
-    def _encode_images(self, images: Array, prompts: torch.Tensor, layers: int) -> LayerOutput:
-        """Unit features and tokens with prompts (D, words, image width)."""
-        import torch
-
-        layer_inputs: list[torch.Tensor] = []
-
-        def insert(hidden: torch.Tensor, layer: int) -> torch.Tensor:
-            if layer == 0:
-                return insert_tokens(hidden, prompts[0], hidden[:, :0])
-            return (
-                insert_tokens(hidden[:, : -self.words], prompts[layer], hidden[:, :0]) if layer < self.depth else hidden
-            )
-
-        vision, pixels = self._model.vision_model, self._encoder._to_device(to_numpy(images), first=True)
-        hooked_layers = vision.encoder.layers[: max(self.depth, layers)]
-        with insert_prompts(vision.embeddings, hooked_layers, insert, layer_inputs):
-            output = self._model.get_image_features(pixel_values=pixels)
-        empty = self._backend.zeros((len(pixels), 0, *self.token_shape), self._compute_dtype)
-        tokens = torch.stack(layer_inputs[:layers], dim=1).to(self._compute_dtype) if layers else empty
-        return LayerOutput(self._unit(output.pooler_output), tokens)
+        depth, words, _ = (int(size) for size in trained.prompts.shape)
+        parameters = np.concatenate([part.reshape(depth, -1) for part in trained], axis=1).reshape(-1)
+        super().__init__(encoder, tokens, parameters, depth=depth, words=words, **chunk_sizes)
 
     def _prompts(self, flat: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The prompts of the text encoder (D, words, text width), and their projections for the image encoder."""
@@ -501,31 +289,6 @@ class MapleClip(CoupledPrompts):
         prompts, weights, biases = torch.split(rows, sizes, dim=1)
         prompts = prompts.reshape(self.depth, self.words, -1)
         return prompts, prompts @ weights.reshape(self.depth, width, -1).mT + biases[:, None, :]
-
-    def _to_device(self, parameters: Array) -> torch.Tensor:
-        if not is_array(parameters) or tuple(parameters.shape) != self.parameters.shape:
-            given = tuple(parameters.shape) if is_array(parameters) else type(parameters).__name__
-            raise ValueError(
-                f"parameters must have the shape {self.parameters.shape}; got {given}. Fix: maple.parameters."
-            )
-        tensor: torch.Tensor = self._backend.asarray(parameters, self._compute_dtype)
-        return tensor
-
-    def _check_finite(self, values: torch.Tensor, like: Array, problem: str) -> Array:
-        if not bool(values.isfinite().all()):
-            raise ValueError(f"{problem}. Fix: dtype='float32' if the encoder's is narrower; otherwise smaller steps.")
-        return Backend.of(like).asarray(values)
-
-    @property
-    def _compute_dtype(self) -> torch.dtype:
-        """At least float32: tuning steps are smaller than the rounding of half precision."""
-        import torch
-
-        return torch.promote_types(self._encoder.dtype, torch.float32)
-
-    def _unit(self, features: torch.Tensor) -> torch.Tensor:
-        features = features.to(self._compute_dtype)
-        return features / features.norm(dim=-1, keepdim=True)
 
     def __repr__(self) -> str:
         return f"<MaPLe in {self._encoder!r}: {self.n_classes} classes, {self.words} tokens in {self.depth} layers>"

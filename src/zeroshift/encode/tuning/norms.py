@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from zeroshift.arrays import Array, Backend, is_array, to_numpy
-from zeroshift.encode.encoder import is_out_of_memory
-from zeroshift.encode.tuning.autograd_utils import for_each_chunk, powers_of_two
+from zeroshift.encode.tuning.autograd_utils import expect_out_of_memory, for_each_chunk, powers_of_two
 
 if TYPE_CHECKING:
     import torch
@@ -83,12 +82,8 @@ class NormLayers:
     def keep(self, norms: torch.Tensor, count: int, features: Callable[[slice], torch.Tensor]) -> KeptRows | None:
         """The first `count` rows with what their gradient needs; None if there is not enough memory for that."""
         tensor = norms.clone().requires_grad_()
-        try:
-            with self.replaced(tensor):
-                return KeptRows(features(slice(0, count)), tensor)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
+        with expect_out_of_memory(), self.replaced(tensor):
+            return KeptRows(features(slice(0, count)), tensor)
         return None
 
     def pull_back(
@@ -141,14 +136,11 @@ class KeptRows:
         rows, self._rows = self._rows, None
         if rows is None:
             return 0
-        try:
+        with expect_out_of_memory():
             (part,) = torch.autograd.grad(*rows, upstream[: len(self.features)] * scale)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            return 0
-        total.add_(part / scale[0])
-        return len(self.features)
+            total.add_(part / scale[0])
+            return len(self.features)
+        return 0
 
 
 def _used(layers: Sequence[Any], run: Callable[[], Any]) -> list[Any]:

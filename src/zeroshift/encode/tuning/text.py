@@ -16,6 +16,7 @@ from zeroshift.encode.encoder import Encoder, warn_truncated
 from zeroshift.encode.prompts.templates import SLOT, fill_template
 from zeroshift.encode.prompts.user_text import clean_name
 from zeroshift.encode.tuning.autograd_utils import (
+    expect_out_of_memory,
     for_each_chunk,
     freeze_parameters,
     gradient_mode,
@@ -48,6 +49,9 @@ _COUNT = Number(1, integer=True)
 DEFAULT_WORDS = "a photo of a"
 """The words that TPT, and nearly every later method, tunes."""
 
+POSITIONS = ("end", "middle", "front")
+"""Where the name can be: after the words, between their two halves, before them."""
+
 TEMPLATE = "{words} {name}."
 PLACEHOLDERS = ("{words}", "{name}")
 PLACEHOLDER = re.compile(r"\{[^{}]*\}")
@@ -59,6 +63,7 @@ def prompted_text(
     *,
     words: str = DEFAULT_WORDS,
     template: str = TEMPLATE,
+    position: str | Sequence[str] = "end",
     chunk_size: int | None = None,
     repeated_names: bool = False,
 ) -> PromptedText:
@@ -73,6 +78,9 @@ def prompted_text(
     class_names : in label order. Underscores become spaces.
     words : the tunable words: one embedding for each of their tokens.
     template : the prompt, with `{words}` and `{name}` once each.
+    position : where the tokens of the name are: "end" leaves them after the words, as in the template; "middle" puts
+        them between the two halves of the words, and "front" before the words. Several make a prompt of each for every
+        class.
     chunk_size : prompts per chunk of a gradient, by default 64, on a GPU 256; halved when memory runs out.
     repeated_names : allow repeated names. ImageNet has two classes "missile", with equal prompts.
     """
@@ -85,6 +93,7 @@ def prompted_text(
     Optional(Number(1, integer=True)).check("chunk_size", chunk_size)
     repeated = bool(Flag().check("repeated_names", repeated_names))
     names = check_class_names(class_names, repeated=repeated)
+    places = _check_positions(position)
     prefix, name_template = _split_template(words, template)
     prompts = [fill_template(name_template, clean_name(name)) for name in names]
     model = text_model_parts(encoder, name_template)
@@ -96,12 +105,21 @@ def prompted_text(
         starts, length = _find_context_positions(model, rows, words, prefix, truncated=bool(n_long))
         if not repeated:
             _refuse_equal_prompts(rows, names)
+        start: Sequence[int] | Sequence[Sequence[int]] = starts
+        if places != ("end",):
+            name_lengths = _name_lengths(model, rows, [start + length for start in starts], names)
+            moved = [_move_names(rows, starts, length, name_lengths, place) for place in places]
+            ids = [row for placed, _ in moved for row in placed]
+            start = [positions for _, placed in moved for positions in placed]
+            tokens = {name: tensor.repeat(len(places), 1) for name, tensor in tokens.items()}
+            tokens["input_ids"] = torch.tensor(ids, device=tokens["input_ids"].device)
         return ContextText(
             model.encode,
             model.embedding,
             tokens,
-            start=starts,
+            start=start,
             words=length,
+            n_prompts=len(places),
             modules=model.modules,
             chunk_size=chunk_size,
             batch_size=encoder.text_batch_size,
@@ -151,6 +169,50 @@ def _split_template(words: str, template: str) -> tuple[str, str]:
         )
     prefix = template.split(PLACEHOLDERS[0])[0]
     return prefix, template.replace(PLACEHOLDERS[1], SLOT).replace(PLACEHOLDERS[0], words)
+
+
+def _check_positions(position: str | Sequence[str]) -> tuple[str, ...]:
+    places = (position,) if isinstance(position, str) else tuple(position)
+    if not places or any(place not in POSITIONS for place in places) or len(set(places)) < len(places):
+        raise ValueError(
+            f"position must be one of {', '.join(map(repr, POSITIONS))}, or several different ones; got {position!r}."
+        )
+    return places
+
+
+def _name_lengths(
+    model: TextModelParts, rows: list[list[int]], starts: Sequence[int], names: Sequence[str]
+) -> list[int]:
+    """The number of tokens of each name, which must begin at `starts`."""
+    lengths = []
+    for row, start, name in zip(rows, starts, map(clean_name, names), strict=True):
+        candidates = (model.ids(text) for text in (f" {name}", name))
+        found = [len(ids) for ids in candidates if ids and row[start : start + len(ids)] == list(ids)]
+        if not found:
+            raise ValueError(
+                f"the name {name!r} does not follow the words as separate tokens, so it cannot be moved. Fix: "
+                "position='end', or a template in which {name} follows {words}, with a space between them."
+            )
+        lengths.append(found[0])
+    return lengths
+
+
+def _move_names(
+    rows: list[list[int]], starts: Sequence[int], words: int, name_lengths: Sequence[int], place: str
+) -> tuple[list[list[int]], list[list[int]]]:
+    """The prompts with the tokens of the name at `place`, and the positions of the words in each of them.
+
+    >>> _move_names([[1, 7, 8, 5, 6, 2]], [1], 2, [2], "middle")
+    ([[1, 7, 5, 6, 8, 2]], [[1, 4]])
+    """
+    before = {"end": words, "middle": words // 2, "front": 0}[place]
+    moved, positions = [], []
+    for row, start, length in zip(rows, starts, name_lengths, strict=True):
+        context, name = row[start : start + words], row[start + words : start + words + length]
+        rest = row[start + words + length :]
+        moved.append([*row[:start], *context[:before], *name, *context[before:], *rest])
+        positions.append([start + n + (length if n >= before else 0) for n in range(words)])
+    return moved, positions
 
 
 def _find_context_positions(
@@ -203,7 +265,9 @@ class ContextText(PromptedText):
     encode : from tokens to (n, d) text features, not normalised, differentiable.
     embedding : the module of the token embeddings.
     tokens : the input of `encode`, tensors with one row per prompt, including "input_ids".
-    start, words : position of the context, for all prompts or for each, and its number of tokens.
+    start, words : position of the context, for all prompts or for each, and its number of tokens; or, for each prompt,
+        the positions of all its tokens.
+    n_prompts : prompts V per class; the rows of `tokens` are the first prompt of every class, then the second ones.
     modules : the modules `encode` uses. No gradients are computed for their weights, except for layer norms on request.
     chunk_size : prompts per chunk with gradients, by default 64, on a GPU 256.
     batch_size : prompts per batch without gradients.
@@ -216,8 +280,9 @@ class ContextText(PromptedText):
         embedding: torch.nn.Module,
         tokens: Mapping[str, torch.Tensor],
         *,
-        start: int | Sequence[int],
+        start: int | Sequence[int] | Sequence[Sequence[int]],
         words: int,
+        n_prompts: int = 1,
         modules: Sequence[torch.nn.Module] = (),
         chunk_size: int | None = None,
         batch_size: int = BATCH,
@@ -231,9 +296,16 @@ class ContextText(PromptedText):
         ids = _validate_tokens(tokens)
         default_chunk = GPU_CHUNK if ids.device.type == "cuda" else CHUNK
         self.chunk_size = int(_COUNT.check("chunk_size", default_chunk if chunk_size is None else chunk_size))
-        self._tokens, self.n_classes, self._backend = dict(tokens), len(ids), Backend.of(ids)
-        starts = [start] * len(ids) if isinstance(start, int) else list(start)
-        self._positions = _context_positions(ids, starts, self.words)
+        self._tokens, self._backend = dict(tokens), Backend.of(ids)
+        self.n_prompts = int(_COUNT.check("n_prompts", n_prompts))
+        self.n_classes, rest = divmod(len(ids), self.n_prompts)
+        if rest:
+            raise ValueError(
+                f"tokens must have n_prompts = {self.n_prompts} rows for every class; got {len(ids)} rows. "
+                "Fix: the first prompt of every class, then the second ones."
+            )
+        rows = _position_rows(start, len(ids), self.words)
+        self._positions = _context_positions(ids, rows, self.words)
         with torch.inference_mode():
             context = embedding(ids[:1].gather(1, self._positions[:1]))[0]
         # At least float32, also for a half-precision model: tuning steps are smaller than its rounding.
@@ -243,8 +315,9 @@ class ContextText(PromptedText):
         self._identity = {
             **(identity or {}),
             "prompts": hashlib.sha256(to_numpy(ids).astype(np.int64).tobytes()).hexdigest()[:16],
-            "start": sorted(set(map(int, starts))),
+            "start": rows if any(row[-1] - row[0] >= self.words for row in rows) else sorted({row[0] for row in rows}),
             "words": self.words,
+            **({"n_prompts": self.n_prompts} if self.n_prompts > 1 else {}),
         }
         initial = self._context_tensor(self.context)
         with gradient_mode(self._backend.device, gradients=False):
@@ -261,21 +334,47 @@ class ContextText(PromptedText):
         return Backend.of(context).asarray(self._features(self._context_tensor(context), "this context"))
 
     def _features(self, tensor: torch.Tensor, what: str) -> torch.Tensor:
-        """(K, d) of all prompts, without gradients; an error about `what` if a feature is not finite."""
+        """(V K, d) of all prompts, without gradients; an error about `what` if a feature is not finite."""
         import torch
 
         parts: list[torch.Tensor] = []
         with gradient_mode(self._backend.device, gradients=False):
             self.batch_size = for_each_chunk(
-                self.n_classes, self.batch_size, lambda rows: parts.append(self._unit(tensor, rows))
+                len(self._positions),
+                self.batch_size,
+                lambda rows: parts.append(self._unit(self._of_prompts(tensor, rows), rows)),
             )
             features = torch.cat(parts)
-        if not bool(features.isfinite().all()):
-            raise ValueError(
-                f"the text model returned a zero or non-finite feature for {what}. Fix: dtype='float32' if it is "
-                "narrower; otherwise smaller steps."
-            )
-        return features
+        return self._checked_features(features, what)
+
+    def linearize(self, context: Array) -> tuple[Array, Callable[[Array], Array]]:
+        import torch
+
+        n_prompts, whole = len(self._positions), slice(None)
+        if n_prompts > self.chunk_size:
+            return super().linearize(context)
+        graph: list[torch.Tensor] = []
+        tensor = self._context_tensor(context)
+        with self._differentiable(), expect_out_of_memory():
+            copies = self._of_prompts(tensor, whole).expand(n_prompts, -1, -1).clone().requires_grad_()
+            graph += [self._unit(copies, whole), copies]
+        if not graph:
+            return super().linearize(context)
+
+        def pull_back(upstream: Array) -> Array:
+            if not graph:
+                return self.pull_back(context, upstream)
+            gradient = self._upstream(upstream)
+            scales, total = powers_of_two(gradient), torch.zeros_like(tensor)
+            with expect_out_of_memory():
+                (part,) = torch.autograd.grad(graph[0], graph[1], gradient * scales, retain_graph=True)
+                self._add_to(total, part / scales[:, :, None], whole)
+                return self._checked_gradient(total, context)
+            graph.clear()  # no room for its gradient
+            return self.pull_back(context, upstream)
+
+        features = self._checked_features(graph[0].detach(), "this context")
+        return Backend.of(context).asarray(features), pull_back
 
     def pull_back(self, context: Array, upstream: Array) -> Array:
         import torch
@@ -286,17 +385,38 @@ class ContextText(PromptedText):
 
             def add_gradient(rows: slice) -> None:
                 # A copy of the context for every prompt, so that each gradient can be scaled separately.
-                copies = tensor.expand(len(gradient[rows]), -1, -1).clone().requires_grad_()
+                copies = self._of_prompts(tensor, rows).expand(len(gradient[rows]), -1, -1).clone().requires_grad_()
                 (part,) = torch.autograd.grad(self._unit(copies, rows), copies, gradient[rows] * scales[rows])
-                total.add_((part / scales[rows, :, None]).sum(dim=0))
+                self._add_to(total, part / scales[rows, :, None], rows)
 
-            self.chunk_size = for_each_chunk(self.n_classes, self.chunk_size, add_gradient)
-        if not bool(total.isfinite().all()):
+            self.chunk_size = for_each_chunk(len(gradient), self.chunk_size, add_gradient)
+        return self._checked_gradient(total, context)
+
+    def _add_to(self, total: torch.Tensor, part: torch.Tensor, rows: slice) -> None:
+        """Add the gradients (n, words, width) of the prompts `rows` to that of the context, in its shape."""
+        import torch
+
+        if total.ndim == 2:
+            total.add_(part.sum(dim=0))
+        else:
+            classes = torch.arange(len(self._positions), device=part.device)[rows] % self.n_classes
+            total.index_add_(0, classes, part)
+
+    def _checked_features(self, features: torch.Tensor, what: str) -> torch.Tensor:
+        if not bool(features.isfinite().all()):
+            raise ValueError(
+                f"the text model returned a zero or non-finite feature for {what}. Fix: dtype='float32' if it is "
+                "narrower; otherwise smaller steps."
+            )
+        return features
+
+    def _checked_gradient(self, gradient: torch.Tensor, context: Array) -> Array:
+        if not bool(gradient.isfinite().all()):
             raise ValueError(
                 "the gradient of the context is not finite: it exceeds the range of the text model's precision. "
                 "Fix: load the encoder with dtype='float32' or 'bfloat16'."
             )
-        return Backend.of(context).asarray(total)
+        return Backend.of(context).asarray(gradient)
 
     def features_with_norms(self, norms: Array) -> Array:
         tensor = self._norm_tensor(norms)
@@ -308,11 +428,11 @@ class ContextText(PromptedText):
         return self._pull_back_norms(norms, upstream, None)
 
     def linearize_norms(self, norms: Array) -> tuple[Array, Callable[[Array], Array]]:
-        if self.n_classes > self.chunk_size:
+        if len(self._positions) > self.chunk_size:
             return super().linearize_norms(norms)
         tensor, context = self._norm_tensor(norms), self._context_tensor(self.context)
         with self._differentiable():
-            kept = self._norm_layers.keep(tensor, self.n_classes, lambda rows: self._unit(context, rows))
+            kept = self._norm_layers.keep(tensor, len(self._positions), lambda rows: self._unit(context, rows))
         if kept is None or not bool(kept.features.isfinite().all()):
             return super().linearize_norms(norms)  # which raises the error, if the features are not finite
         return Backend.of(norms).asarray(kept.features), lambda upstream: self._pull_back_norms(norms, upstream, kept)
@@ -341,16 +461,25 @@ class ContextText(PromptedText):
             yield
 
     def _context_tensor(self, context: Array) -> torch.Tensor:
-        return self._to_device("context", context, tuple(self.context.shape), "like text.context")
+        shape = tuple(self.context.shape)
+        return self._to_device("context", context, "like text.context", shape, (self.n_classes, *shape))
 
     def _upstream(self, upstream: Array) -> torch.Tensor:
-        return self._to_device("upstream", upstream, (self.n_classes, self.dimension), "like text.features(context)")
+        shape = (len(self._positions), self.dimension)
+        return self._to_device("upstream", upstream, "like text.features(context)", shape)
 
-    def _to_device(self, name: str, array: Array, shape: tuple[int, ...], fix: str) -> torch.Tensor:
+    def _of_prompts(self, context: torch.Tensor, rows: slice) -> torch.Tensor:
+        """The context of the prompts `rows`, (n, words, width); (words, width) if it is that of all."""
+        if context.ndim == 2:
+            return context
+        return context.repeat(self.n_prompts, 1, 1)[rows]
+
+    def _to_device(self, name: str, array: Array, fix: str, *shapes: tuple[int, ...]) -> torch.Tensor:
         if not is_array(array):
             raise TypeError(f"{name} must be a NumPy array or a torch tensor; got {type(array).__name__}. Fix: {fix}.")
-        if tuple(array.shape) != shape:
-            raise ValueError(f"{name} must have the shape {shape}; got {tuple(array.shape)}. Fix: {fix}.")
+        if tuple(array.shape) not in shapes:
+            expected = " or ".join(map(str, shapes))
+            raise ValueError(f"{name} must have the shape {expected}; got {tuple(array.shape)}. Fix: {fix}.")
         tensor: torch.Tensor = self._backend.asarray(array, self._compute_dtype)
         return tensor
 
@@ -378,7 +507,8 @@ class ContextText(PromptedText):
         refuse_pickling("text")
 
     def __repr__(self) -> str:
-        return f"<text of {self.n_classes} classes, {self.words} words to tune>"
+        prompts = f", {self.n_prompts} prompts each" if self.n_prompts > 1 else ""
+        return f"<text of {self.n_classes} classes{prompts}, {self.words} words to tune>"
 
 
 def _validate_tokens(tokens: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -397,17 +527,23 @@ def _validate_tokens(tokens: Mapping[str, torch.Tensor]) -> torch.Tensor:
     return ids
 
 
-def _context_positions(ids: torch.Tensor, starts: Sequence[int], words: int) -> torch.Tensor:
+def _position_rows(start: Any, n_prompts: int, words: int) -> list[list[int]]:
+    """For each prompt the positions of its words, from their start for all, for each, or the positions themselves."""
+    starts = [start] * n_prompts if np.ndim(start) == 0 else list(start)
+    return [list(range(one, one + words)) if np.ndim(one) == 0 else [int(place) for place in one] for one in starts]
+
+
+def _context_positions(ids: torch.Tensor, rows: list[list[int]], words: int) -> torch.Tensor:
     """(K, words): the positions of the tokens that are replaced."""
     import torch
 
     longest = ids.shape[1]
-    if len(starts) != len(ids) or not all(0 <= start <= longest - words for start in starts):
+    if len(rows) != len(ids) or any(len(row) != words or not 0 <= min(row) <= max(row) < longest for row in rows):
         raise ValueError(
             f"start must be from 0 to {longest - words}, one for all or for each of {len(ids)} prompts: {words} words "
-            f"within {longest} tokens; got {starts[:8]!r}. Fix: use find_context."
+            f"within {longest} tokens; got {[row[0] for row in rows[:8] if row]!r}. Fix: use find_context."
         )
-    positions = torch.tensor(starts, device=ids.device)[:, None] + torch.arange(words, device=ids.device)
+    positions = torch.tensor(rows, device=ids.device)
     context_ids = ids.gather(1, positions)
     if not bool((context_ids == context_ids[:1]).all()):
         row = int((context_ids != context_ids[:1]).any(dim=1).nonzero()[0])

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 from zeroshift.arrays import Array, Backend, Rows, as_array, check_matrix
 from zeroshift.method import EpisodicMethod, Method
-from zeroshift.methods._shared.towers import CoupledPrompts, PromptedVision, VisionOutput
+from zeroshift.methods._shared.towers import CoupledPrompts, DeepPrompts, PromptedVision, VisionOutput
 from zeroshift.parameters import Model, Number, Optional, model_parameter, parameter
 
-__all__ = ["VISION", "EpisodicImageMethod", "ImageMethod"]
+__all__ = ["VISION", "EpisodicImageMethod", "ImageInput", "ImageMethod"]
 
 VISION = Model(PromptedVision, "zeroshift.encode.prompted_vision(encoder)")
 
@@ -23,7 +23,7 @@ class _RawImages(Rows):
         return self._features[rows]
 
 
-class _ImageInput(Method):
+class ImageInput(Method):
     """A method whose input is images (N, ...), in the form the encoder's preprocessing returns."""
 
     takes_images: ClassVar[bool] = True
@@ -49,8 +49,23 @@ class _ImageInput(Method):
     def _rows(self, features: Array) -> Rows:
         return _RawImages(features, Backend.of(self.prototypes), None)
 
+    def _answer_to(
+        self, model: PromptedVision | DeepPrompts, images: Array, *, learn: bool, probabilities: bool
+    ) -> Array:
+        """Scores or probabilities of images (N, ...), or of one without its axis, that `model` encodes."""
+        images = as_array("images", images)
+        single = len(images.shape) == len(model.input_shape)
+        images = images[None] if single else images
+        if tuple(images.shape) == (0, *model.input_shape):
+            return self._no_answers(images)
+        # The whole input is checked before anything is learned: a bad image leaves the state as it was.
+        model.check("images", images)
+        run = self._adapt_scores if learn else self._predict_blocks
+        answer = self._collect(self._rows(images), images, run, learn, probabilities)
+        return answer[0] if single else answer
 
-class ImageMethod(_ImageInput):
+
+class ImageMethod(ImageInput):
     """An online method that encodes images with `vision`, one batch at a time.
 
     The images of each call are split into batches of `batch_size`; the last may be smaller. If `vision` is None, the
@@ -91,17 +106,15 @@ class ImageMethod(_ImageInput):
         return self.batch_size
 
     def _answer(self, features: Array, *, learn: bool, probabilities: bool) -> Array:
-        shape = (self.dimension,) if self.vision is None else self.vision.input_shape
+        if self.vision is not None:
+            return self._answer_to(self.vision, features, learn=learn, probabilities=probabilities)
         features = as_array("images", features)
-        single = len(features.shape) == len(shape)
+        single = len(features.shape) == 1
         images = features[None] if single else features
-        if tuple(images.shape) == (0, *shape):
+        if tuple(images.shape) == (0, self.dimension):
             return self._no_answers(images)
         # The whole input is checked before anything is learned: a bad image leaves the state as it was.
-        if self.vision is None:
-            check_matrix("images", images, columns=self.dimension, empty=True)
-        else:
-            self.vision.check("images", images)
+        check_matrix("images", images, columns=self.dimension, empty=True)
         run = self._adapt_scores if learn else self._predict_blocks
         answer = self._collect(self._rows(images), images, run, learn, probabilities)
         return answer[0] if single else answer
@@ -113,7 +126,7 @@ class ImageMethod(_ImageInput):
         return VisionOutput(*(backend.asarray(array, backend.xp.float64) for array in output))
 
 
-class EpisodicImageMethod(_ImageInput, EpisodicMethod):
+class EpisodicImageMethod(ImageInput, EpisodicMethod):
     """An episodic method that encodes each image, or its views. A subclass defines `_image_side` and `_episode`."""
 
     @property

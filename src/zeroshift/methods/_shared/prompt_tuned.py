@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, namespace, to_numpy
-from zeroshift.method import EpisodicMethod, ViewMethod
+from zeroshift.method import EpisodicMethod, Method
 from zeroshift.methods._shared.towers import PromptedText
 from zeroshift.methods._shared.tuning import AdamW, entropy_of_mean, logits_to_text
 from zeroshift.parameters import Model, Number, model_parameter, parameter
@@ -25,10 +26,16 @@ It covers rounding in half precision, but not another prompt.
 """
 
 
-def check_text(text: PromptedText, prototypes: Array) -> Array:
-    """The features (K, d) of the text side's own context, in float64 and in the library of the prototypes.
+def check_text(
+    text: PromptedText,
+    prototypes: Array,
+    positions: tuple[str, ...] = ("end",),
+    classifier: Callable[[Array, int], Array] | None = None,
+) -> Array:
+    """The features (V K, d) of the text side's own context, in float64 and in the library of the prototypes.
 
-    ValueError if the prototypes are others: a method whose classifier is this text side starts there.
+    `positions` are those of the name in the V prompts of a class. `classifier` makes (K, d) of the features and K; None
+    stands for the features themselves. ValueError if the prototypes are others: the method starts there.
     """
     expected = tuple(prototypes.shape)
     if (text.n_classes, text.dimension) != expected:
@@ -36,25 +43,35 @@ def check_text(text: PromptedText, prototypes: Array) -> Array:
             f"text has {text.n_classes} classes in d = {text.dimension}, the prototypes have "
             f"{expected[0]} in d = {expected[1]}. Fix: make both from the same encoder and class names."
         )
+    if text.n_prompts != len(positions):
+        wanted = positions[0] if len(positions) == 1 else positions
+        raise ValueError(
+            f"text must have {len(positions)} prompts per class; it has {text.n_prompts}. "
+            f"Fix: zeroshift.encode.prompted_text(encoder, class_names, position={wanted!r})."
+        )
     backend = Backend.of(prototypes)
     with backend.computing():
         context = backend.asarray(text.context, backend.xp.float64)
         features = backend.asarray(text.features(context), backend.xp.float64)
-        gap = to_numpy(features - backend.asarray(prototypes, backend.xp.float64))
+        own = features if classifier is None else classifier(features, text.n_classes)
+        gap = to_numpy(own - backend.asarray(prototypes, backend.xp.float64))
     if float(np.abs(gap).max()) > MAX_PROTOTYPE_GAP:
+        start = "text.features(text.context)" if text.n_prompts == 1 else "the method's prototypes_of(text)"
         raise ValueError(
             "prototypes differ from the features of text's own context, where this method starts. "
-            "Fix: prototypes=text.features(text.context), or zeroshift.encode.make_method."
+            f"Fix: prototypes={start}, or zeroshift.encode.make_method."
         )
     return features
 
 
-class PromptTuned(ViewMethod):
+class PromptTuned(Method):
     """A method whose classifier is a prompt. Its prototypes are the text features of the initial context."""
 
     starts_from_prompt = True
     context_words: ClassVar[str] = "a photo of a"
     """The words whose embeddings are tuned when `zeroshift.encode` creates the method."""
+    name_positions: ClassVar[tuple[str, ...]] = ("end",)
+    """Where the class name is in the prompt, or in each prompt of a class: see `zeroshift.encode.prompted_text`."""
 
     text: PromptedText = model_parameter(TEXT, "Text side of the encoder.")
     logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
@@ -68,9 +85,19 @@ class PromptTuned(ViewMethod):
     def _validate(self) -> None:
         backend = Backend.of(self.prototypes)
         # (n, width) and (K, d) in float64. Both are shared between copies and never written to.
-        self._initial_text: Array = check_text(self.text, self.prototypes)
+        self._initial_text: Array = check_text(self.text, self.prototypes, self.name_positions, self._classifier)
         with backend.computing():
             self._initial_context: Array = backend.asarray(self.text.context, backend.xp.float64)
+
+    @staticmethod
+    def _classifier(text: Array, n_classes: int) -> Array:
+        """The classifier (K, d) that the text features of all prompts make: with one prompt per class themselves."""
+        return text
+
+    @classmethod
+    def prototypes_of(cls, text: PromptedText) -> Array:
+        """The prototypes (K, d) that this method starts from, with the initial words of `text`."""
+        return cls._classifier(text.features(text.context), text.n_classes)
 
     def _text_features(self, context: Array) -> Array:
         """Text features (K, d) in float64."""
@@ -81,6 +108,14 @@ class PromptTuned(ViewMethod):
         """Gradient (n, width) with respect to the context, from that with respect to the text features (K, d)."""
         backend = Backend.of(self.prototypes)
         return backend.asarray(self.text.pull_back(context, text_gradient), backend.xp.float64)
+
+    def _text_and_pull_back(self, context: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """Text features (K, d), and the function from a gradient with respect to them to that of the context."""
+        backend = Backend.of(self.prototypes)
+        text, pull_back = self.text.linearize(context)
+        return backend.asarray(text, backend.xp.float64), lambda gradient: backend.asarray(
+            pull_back(gradient), backend.xp.float64
+        )
 
 
 class EpisodicPromptTuning(PromptTuned, EpisodicMethod):

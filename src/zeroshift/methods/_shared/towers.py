@@ -9,13 +9,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from zeroshift.arrays import Array
 
-__all__ = ["CoupledPrompts", "LayerOutput", "Patches", "PromptedText", "PromptedVision", "Tower", "VisionOutput"]
+__all__ = [
+    "CoupledPrompts",
+    "DeepPrompts",
+    "IndependentPrompts",
+    "LayerOutput",
+    "Patches",
+    "PromptedText",
+    "PromptedVision",
+    "Tower",
+    "VisionOutput",
+]
 
 
 class Tower(ABC):
@@ -37,29 +48,40 @@ class Tower(ABC):
 
 
 class PromptedText(Tower):
-    """The text side for K classes: prompts that start with the same tunable context, such as "a photo of a"."""
+    """The text side for K classes: prompts that contain the same tunable context, such as "a photo of a"."""
 
     context: np.ndarray
     """Embeddings (n, width) of the initial context words, float32 or float64."""
     n_classes: int
+    n_prompts: int = 1
+    """Prompts V per class, which differ in the place of the context. Features are (V K, d), the first prompt of every
+    class first."""
+
+    norms: np.ndarray | None = None
+    """Weights and biases of all layer norms in one vector (P,), float32 or float64; None if they cannot be tuned."""
 
     @abstractmethod
     def features(self, context: Array) -> Array:
-        """Unit text features (K, d) when the embeddings of the context words are `context` (n, width).
+        """Unit text features (K, d) when the embeddings of the context words are `context`: (n, width), or (K, n,
+        width) with different ones for each class.
 
         They have the library and device of `context`, and at least float32 precision.
         """
 
     @abstractmethod
     def pull_back(self, context: Array, upstream: Array) -> Array:
-        """Gradient (n, width) of sum(upstream * features(context)) with respect to the context.
+        """Gradient of sum(upstream * features(context)) with respect to the context, in the shape of the context.
 
         `upstream` (K, d) is the gradient of a loss with respect to the features. The result has the library and device
         of `context`.
         """
 
-    norms: np.ndarray | None = None
-    """Weights and biases of all layer norms in one vector (P,), float32 or float64; None if they cannot be tuned."""
+    def linearize(self, context: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """`features(context)`, and `pull_back` at this context as a function of the upstream gradient.
+
+        Where all prompts fit into one chunk, a model may keep what the gradient needs, instead of encoding them again.
+        """
+        return self.features(context), partial(self.pull_back, context)
 
     def features_with_norms(self, norms: Array) -> Array:
         """Unit text features (K, d) of the initial context, when the layer norms have the weights and biases `norms`.
@@ -77,7 +99,7 @@ class PromptedText(Tower):
 
         A model may keep what it computed for the features until that function is called, and is then faster.
         """
-        return self.features_with_norms(norms), lambda upstream: self.pull_back_norms(norms, upstream)
+        return self.features_with_norms(norms), partial(self.pull_back_norms, norms)
 
 
 class VisionOutput(NamedTuple):
@@ -171,16 +193,15 @@ class LayerOutput(NamedTuple):
     """Input tokens (B, L, T, width) of the first L layers; those of the prompt follow the image's own."""
 
 
-class CoupledPrompts(Tower):
-    """An encoder whose two sides share their prompts, as MaPLe trains them, for K classes.
+class DeepPrompts(Tower):
+    """An encoder with prompts in the first layers of both sides, for K classes.
 
-    Both sides have prompts in their first layers. The prompts of the image side are projections of those of the text
-    side, and the projections are tuned, too. Images are arrays (B, *`input_shape`), in the form the encoder's
-    preprocessing returns. Results have the library and device of the parameters.
+    Images are arrays (B, *`input_shape`), in the form the encoder's preprocessing returns. Results have the library and
+    device of the parameters.
     """
 
     parameters: np.ndarray
-    """All trained prompts and projections in one vector (P,), where tuning starts."""
+    """All that is tuned in one vector (P,), where tuning starts."""
     n_classes: int
     input_shape: tuple[int, ...]
     n_layers: int
@@ -210,3 +231,31 @@ class CoupledPrompts(Tower):
 
         L is the number of layers of the upstream tokens.
         """
+
+    def linearize(self, images: Array, parameters: Array) -> tuple[Array, Array, Callable[[Array, Array], Array]]:
+        """Text features (K, d), image features (B, d), and the function from upstream gradients of both to that of the
+        parameters (P,).
+
+        Where all prompts and images fit into one chunk, a model may keep what the gradient needs, instead of encoding
+        them again.
+        """
+        text, (features, tokens) = self.text(parameters), self.encode_images(images, parameters)
+
+        def pull_back(to_text: Array, to_features: Array) -> Array:
+            upstream = LayerOutput(to_features, tokens)  # of no layers
+            return self.pull_back_text(parameters, to_text) + self.pull_back_images(images, parameters, upstream)
+
+        return text, features, pull_back
+
+
+class CoupledPrompts(DeepPrompts):
+    """Both sides share their prompts, as MaPLe trains them: those of the image side are projections of those of the
+    text side, and the projections are tuned, too."""
+
+
+class IndependentPrompts(DeepPrompts):
+    """Each side has prompts of its own, as PromptSRC trains them."""
+
+    @abstractmethod
+    def encode_without_prompts(self, images: Array) -> Array:
+        """Unit image features (B, d) of the encoder itself, in the library and on the device of the images."""
