@@ -19,7 +19,8 @@ onnxruntime = pytest.importorskip("onnxruntime", reason="the extra `test` brings
 from zeroshift.onnx import NODES, export, to_onnx  # noqa: E402
 
 FREEZABLE = [info.name for info in list_methods() if info.cls.can_freeze()]
-FASTER_PARAMETERS = {"frolic": {"proxy_iterations": 60}}
+PARAMETERS = {"frolic": {"proxy_iterations": 60}, "coop": {"rate": 0.1}}
+"""With which a method is fast, and the few steps of its example change the answers visibly."""
 SAMPLES = 150
 
 FLOAT32_ERRORS = {"adapt_online": 5e-5, "adapt_transductive": 5e-5, "timo": 2e-4, "timo_s": 2e-4, "gda_clip": 1e-3}
@@ -48,7 +49,7 @@ def test_onnx_equals_numpy(name, sets):
     info = next(info for info in list_methods() if info.name == name)
     for pack in sets.values():
         scale = {"logit_scale": pack.logit_scale} if "logit_scale" in info.cls.parameter_names() else {}
-        case = Case(info.cls, {**FASTER_PARAMETERS.get(name, {}), **scale})
+        case = Case(info.cls, {**PARAMETERS.get(name, {}), **scale})
         method = case.create(np.asarray(pack.prototypes_for(), dtype=np.float64))
         features = np.asarray(pack.features, dtype=np.float32)
         method.adapt(features.astype(np.float64))
