@@ -16,6 +16,7 @@ __all__ = [
     "Append",
     "Batch",
     "DamagedError",
+    "DeletedError",
     "Epoch",
     "OwnedElsewhereError",
     "Snapshot",
@@ -30,6 +31,10 @@ class StoreError(RuntimeError):
 
 class OwnedElsewhereError(StoreError):
     """Another service process owns the stream."""
+
+
+class DeletedError(StoreError):
+    """The stream was deleted, perhaps by another process."""
 
 
 class DamagedError(StoreError):
