@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 __all__ = [
+    "CANARY",
     "Answers",
     "Append",
     "Batch",
@@ -22,7 +23,16 @@ __all__ = [
     "Snapshot",
     "StoreError",
     "StreamRecord",
+    "is_canary",
 ]
+
+CANARY = "_canary"
+"""The stream that health checks send a sample through; no user's stream can have this name. Where several processes use
+a store, each has one of its own, with a number behind the name."""
+
+
+def is_canary(name: str) -> bool:
+    return name == CANARY or name.startswith(f"{CANARY}-")
 
 
 class StoreError(RuntimeError):

@@ -25,15 +25,14 @@ from zeroshift.serve.encoding import EncoderPool
 from zeroshift.serve.errors import Problem
 from zeroshift.serve.inputs import Samples, check_stream_id, feature_items
 from zeroshift.serve.keys import AccessKeys
-from zeroshift.serve.records import Batch, DamagedError, DeletedError, StoreError, StreamRecord
+from zeroshift.serve.records import CANARY, Batch, DamagedError, DeletedError, StoreError, StreamRecord, is_canary
 from zeroshift.serve.store import Committer, SqlStore
 from zeroshift.serve.stream import SampleRequest, Stream, make_method
 
-__all__ = ["CANARY", "Limits", "Service"]
+__all__ = ["Limits", "Service"]
 
-CANARY, CANARIES = "_canary", 100
-"""The stream that health checks send a sample through; no user's stream can have this name. Where several processes use
-a store, each has one of its own, with a number behind the name."""
+CANARIES = 100
+"""Most processes that use a store at the same time: each has a canary of its own."""
 
 DEFAULT_METHOD = "anchored_mixture_online"
 DEFAULT_TOP = 10
@@ -565,10 +564,6 @@ class Metrics:
             }
             for key, value in values.items():
                 self._gauges[key].labels(name).set(math.nan if value is None else value)
-
-
-def is_canary(name: str) -> bool:
-    return name == CANARY or name.startswith(f"{CANARY}-")
 
 
 def visible(streams: Sequence[Stream], prefix: str) -> list[Stream]:

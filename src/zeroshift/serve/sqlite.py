@@ -20,7 +20,7 @@ from typing import Any
 
 from zeroshift.files import atomic_path
 from zeroshift.parsers import read_json
-from zeroshift.serve.records import DamagedError, Snapshot, StoreError
+from zeroshift.serve.records import DamagedError, Snapshot, StoreError, is_canary
 from zeroshift.serve.store import SqlStore
 
 __all__ = ["SqliteStore"]
@@ -200,7 +200,7 @@ class SqliteStore(SqlStore):
             for path in (folder / SNAPSHOTS).iterdir():
                 if path.name not in used:
                     path.unlink()
-            streams = copy.execute("SELECT COUNT(*) FROM streams").fetchone()[0]
+            streams = sum(not is_canary(name) for (name,) in copy.execute("SELECT id FROM streams"))
         finally:
             copy.close()
             source.close()
