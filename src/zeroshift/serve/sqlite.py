@@ -41,19 +41,27 @@ class SqliteStore(SqlStore):
         self._read_only = read_only
         self._lock_file: int | None = None
         self._is_open = False
+        self._missing = self._missing_file()
         if read_only:
             if not (self.folder / DATABASE).is_file():
                 raise FileNotFoundError(
                     f"no store at {folder}: it has no {DATABASE}. Fix: check the path, or restore a backup."
                 )
-            self._check_schema()
+            try:
+                self._check_schema()
+            except StoreError as error:
+                raise ValueError(self._missing or f"{folder}: {error}. Fix: restore a backup.") from error
             return
         (self.folder / SNAPSHOTS).mkdir(parents=True, exist_ok=True)
         self._lock_file = self._own(wait)
         try:
-            if missing := self._missing_file():
-                raise ValueError(missing)
+            self._missing = self._missing_file()  # now that nobody else changes the files
+            if self._missing:
+                raise ValueError(self._missing)
             self._prepare()
+            # From here on the write-ahead log has content, until the store is closed.
+            self._do("INSERT INTO meta (name, value) VALUES ('opened', ?) ON CONFLICT (name) DO UPDATE "
+                     "SET value = excluded.value", (repr(time.time()),))  # fmt: skip
             self._is_open = True
             self._mark("open")
             self._delete_unused()
@@ -88,7 +96,8 @@ class SqliteStore(SqlStore):
         state = lock.read_text().strip() if lock.is_file() else ""
         if not database.exists() and (state or any((self.folder / SNAPSHOTS).glob("*"))):
             return f"{DATABASE} is missing in the store {self.folder}, which has been used. Fix: restore a backup."
-        if state == "open" and not Path(f"{database}-wal").exists():
+        log = Path(f"{database}-wal")
+        if state == "open" and not (log.exists() and log.stat().st_size):
             return (
                 f"{DATABASE}-wal is missing in the store {self.folder}: the last samples may be lost. Fix: restore a "
                 f"backup; or delete the file `{LOCK}` to continue without them."
@@ -174,8 +183,8 @@ class SqliteStore(SqlStore):
     # Checks and copies
 
     def _check_database(self) -> Iterator[str]:
-        if missing := self._missing_file():
-            yield missing
+        if self._missing:
+            yield self._missing
         for (answer,) in self._read("PRAGMA integrity_check"):
             if answer != "ok":
                 yield f"the database is damaged: {answer}"
