@@ -188,6 +188,7 @@ def create_app(make_service: Callable[[], Service]) -> FastAPI:
 
     app = FastAPI(
         title="zeroshift", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None,
+        redirect_slashes=False,
         description="Zero-shot classifiers that adapt to a stream. Acknowledged samples are stored; see docs/serve.md.",
     )  # fmt: skip
     app.add_middleware(Guard)

@@ -222,6 +222,17 @@ class PredictRequest(BaseModel):
 
 
 class Webhook(BaseModel):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "action": "ANNOTATION_CREATED",
+                    "task": {"id": 1, "data": {"image": "data:image/png;base64,..."}},
+                    "annotation": {"result": [{"type": "choices", "value": {"choices": ["cat"]}}]},
+                }
+            ]
+        }
+    )
     action: str = Field(max_length=100)
     task: Task | None = None
     annotation: dict[str, Any] | None = None

@@ -240,7 +240,7 @@ class Service:
             record = await self.read(self.store.create_stream, name, config, prototypes)
             if not record.same_as(config, prototypes):
                 raise Problem(409, "stream_exists", f"There is another stream {name!r}. Fix: another name.")
-            stream = self._add(record)
+            stream = self._known(name) or self._add(record)  # a request that came meanwhile may have found it
         log.info("stream created", extra={"stream": name, "method": config["method"]})
         return stream, True
 
@@ -256,7 +256,8 @@ class Service:
             return await self.encoder.prototypes(classes)
         config.setdefault("logit_scale", 100.0)
         try:
-            prototypes = np.array(given, np.float64).astype(np.float32)
+            with np.errstate(over="ignore"):
+                prototypes = np.array(given, np.float64).astype(np.float32)
         except (ValueError, TypeError, OverflowError) as error:
             raise Problem(422, "invalid_prototypes", "prototypes must be lists of numbers of equal length.") from error
         if prototypes.ndim != 2 or len(prototypes) != len(classes) or not prototypes.shape[1] >= 1:

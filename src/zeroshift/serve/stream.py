@@ -664,7 +664,7 @@ class Stream:
 
     def rollback(self, number: int) -> dict[str, Any]:
         """Begin a new epoch with the state of a snapshot. Works although the present state is damaged."""
-        record = self._store.claim(self.record.number)
+        record = self._store.claim(self.record.number) if self._lost else self.record
         chosen = next((one for one in self._store.snapshots(record) if one.number == number), None)
         if chosen is None:
             raise Problem(404, "no_such_snapshot", f"The stream has no snapshot {number}. Fix: see its snapshots.")
