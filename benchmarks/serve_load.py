@@ -3,7 +3,7 @@
 `python benchmarks/serve_load.py [--rounds 3] [--minutes 7] [--write]`. The service, the library and the plain
 endpoint have the same core, with one thread for products; the clients have another one. Each client sends its next
 request when the last one was answered: one or four on one stream, or one on each of fifty. A request has 32 samples
-with d = 512 (.npy), or 4 images. Every stream has learned 6400 samples before (features). All three do the same work:
+with d = 512 (.npy), or 2 images. Every stream has learned 6400 samples before (features). All three do the same work:
 the library gets the batches in a loop. The plain endpoint, at the end of this file, has the same method behind FastAPI
 without keys, zero-shot, log, monitor or store.
 """
@@ -40,7 +40,7 @@ from zeroshift.methods import create
 from zeroshift.methods import load as load_method
 from zeroshift.testing import make_problem
 
-DIMENSION, BATCH, IMAGES = 512, 32, 4
+DIMENSION, BATCH, IMAGES = 512, 32, 2
 ENCODER = "composed"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 METHOD, WARM_SAMPLES, TARGET = "anchored_mixture_online", 6400, 0.7

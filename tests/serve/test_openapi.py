@@ -19,11 +19,16 @@ METHODS = ("anchored_mixture_online", "tda", "zero_shot", "tda+filter", "adapt_t
 texts = st.one_of(st.sampled_from(["", "a", "b", "cat", "é", "\x00", "x" * 300]), st.text(max_size=10))
 anything = st.recursive(
     st.one_of(
-        st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), texts, st.just("\ud800"),
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**70), 2**70),
+        st.floats(),
+        texts,
+        st.just("\ud800"),
     ),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(texts, inner, max_size=3)),
     max_leaves=8,
-)  # fmt: skip
+)
 
 
 @st.composite
@@ -69,10 +74,12 @@ def values(schema: dict[str, Any], schemas: dict[str, Any], name: str = "") -> s
             values(schema.get("items", {}), schemas, name), min_size=min(1, schema.get("minItems", 0)), max_size=4
         )
     simple = {
-        "string": texts, "boolean": st.booleans(), "null": st.none(),
+        "string": texts,
+        "boolean": st.booleans(),
+        "null": st.none(),
         "integer": st.one_of(st.integers(0, 20), st.integers(-(2**65), 2**65)),
         "number": st.one_of(st.floats(0.1, 1000), st.floats()),
-    }  # fmt: skip
+    }
     return simple.get(kind, anything)
 
 
@@ -137,9 +144,13 @@ def test_random_requests_are_no_unexpected_errors(fuzzed, problem, examples):
     reached = set()
 
     @settings(
-        max_examples=examples, deadline=None, database=None, derandomize=True, phases=[Phase.generate, Phase.shrink],
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate, Phase.shrink],
         suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+    )
     @given(requests(schema))
     def ask(request):
         method, path, headers, body = request

@@ -13,6 +13,7 @@ from serve.running import NAMES
 from zeroshift.methods import create
 from zeroshift.serve import ServiceError
 from zeroshift.serve.keys import add_key, list_keys, remove_key
+from zeroshift.serve.records import Append, OwnedElsewhereError, StoreError
 from zeroshift.serve.store import open_store
 
 
@@ -110,8 +111,7 @@ def test_a_process_that_lost_its_stream_cannot_write(database, problem):
     """Its connection ended without its knowledge; what it still wants to append is refused."""
     import psycopg
 
-    features, prototypes = problem
-    from zeroshift.serve.records import Append, OwnedElsewhereError, StoreError
+    prototypes = problem[1]
 
     first, second = open_store(database), open_store(database)
     made = first.create_stream("cam-1", {"classes": list(NAMES), "method": "zero_shot", "parameters": {}}, prototypes)

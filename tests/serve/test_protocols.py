@@ -59,8 +59,10 @@ def test_health_and_metadata(ask, stream):
             assert set(one) == {"name", "datatype", "shape"}
         assert model["inputs"][0]["shape"] == [-1, 16]
         assert {one["name"]: one["shape"] for one in model["outputs"]} == {
-            "probabilities": [-1, 5], "label": [-1], "reject": [-1],
-        }  # fmt: skip
+            "probabilities": [-1, 5],
+            "label": [-1],
+            "reject": [-1],
+        }
 
 
 def test_infer(ask, stream, problem):
@@ -108,39 +110,78 @@ def test_errors_are_texts(ask, stream, problem):
 
 # Label Studio: https://labelstud.io/guide/ml_create, and the requests of its api_connector
 
-CONFIG = '<View><Image name="photo" value="$image"/><Choices name="animal" toName="photo"><Choice value="a"/></Choices></View>'
+CONFIG = """<View><Image name="photo" value="$image"/>
+  <Choices name="animal" toName="photo"><Choice value="a"/></Choices></View>"""
 
 
 def ls_task(number, data):
     return {
-        "id": number, "data": data, "meta": {}, "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z",
-        "is_labeled": False, "overlap": 1, "inner_id": number, "total_annotations": 0, "cancelled_annotations": 0,
-        "total_predictions": 0, "project": 3, "updated_by": None, "file_upload": None, "comment_authors": [],
-        "annotations": [], "predictions": [],
-    }  # fmt: skip
+        "id": number,
+        "data": data,
+        "meta": {},
+        "created_at": "2026-01-01T00:00:00Z",
+        "updated_at": "2026-01-01T00:00:00Z",
+        "is_labeled": False,
+        "overlap": 1,
+        "inner_id": number,
+        "total_annotations": 0,
+        "cancelled_annotations": 0,
+        "total_predictions": 0,
+        "project": 3,
+        "updated_by": None,
+        "file_upload": None,
+        "comment_authors": [],
+        "annotations": [],
+        "predictions": [],
+    }
 
 
 def ls_predict(tasks):
     return {
-        "tasks": tasks, "model_version": None, "project": "3.1700000000", "label_config": CONFIG,
+        "tasks": tasks,
+        "model_version": None,
+        "project": "3.1700000000",
+        "label_config": CONFIG,
         "params": {"login": None, "password": None, "context": None},
-    }  # fmt: skip
+    }
 
 
 def ls_webhook(action, number, label, **annotation):
-    result = [{"id": "x", "from_name": "animal", "to_name": "photo", "type": "choices", "origin": "manual",
-               "value": {"choices": [label]}}]  # fmt: skip
+    result = [
+        {
+            "id": "x",
+            "from_name": "animal",
+            "to_name": "photo",
+            "type": "choices",
+            "origin": "manual",
+            "value": {"choices": [label]},
+        }
+    ]
     return {
-        "action": action, "project": {"id": 3, "title": "animals"}, "task": ls_task(number, {"image": "x"}),
-        "annotation": {"id": 7, "result": result, "task": number, "was_cancelled": False, "ground_truth": False, **annotation},
-    }  # fmt: skip
+        "action": action,
+        "project": {"id": 3, "title": "animals"},
+        "task": ls_task(number, {"image": "x"}),
+        "annotation": {
+            "id": 7,
+            "result": result,
+            "task": number,
+            "was_cancelled": False,
+            "ground_truth": False,
+            **annotation,
+        },
+    }
 
 
 def test_label_studio_connects_predicts_and_confirms(ask, stream, problem):
     features = problem[0]
     assert ask("/label-studio/cam-1/health") == (200, {"status": "UP", "model_class": "zeroshift"})
-    setup = {"project": "3.1700000000", "schema": CONFIG, "hostname": "http://localhost:8080", "access_token": "x",
-             "extra_params": None}  # fmt: skip
+    setup = {
+        "project": "3.1700000000",
+        "schema": CONFIG,
+        "hostname": "http://localhost:8080",
+        "access_token": "x",
+        "extra_params": None,
+    }
     status, answer = ask("/label-studio/cam-1/setup", setup)
     assert (status, answer) == (200, {"model_version": "0"})
     tasks = [ls_task(i + 1, {"features": features[i].tolist()}) for i in range(4)]
@@ -172,10 +213,11 @@ def test_label_studio_connects_predicts_and_confirms(ask, stream, problem):
 
 def test_label_studio_images(run_service, problem):
     encoder = SimpleNamespace(
-        dimension=16, logit_scale=5.0,
+        dimension=16,
+        logit_scale=5.0,
         preprocessing=lambda image: (np.array(image.getpixel((0, 0))[0]),),
         encode_pixels=lambda pixels: problem[0][pixels[0]],
-    )  # fmt: skip
+    )
     running = run_service(encoder=encoder)
     running.client().stream("cam-1").create(NAMES, problem[1], logit_scale=5.0)
     written = io.BytesIO()

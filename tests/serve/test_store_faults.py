@@ -191,6 +191,7 @@ def test_damages_are_known_after_the_start(stored, run_service, problem):
     assert running.client().stream("cam-1").samples(problem[0][:1])[0]["seq"] == 121
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("statement", "says"),
     [
@@ -217,6 +218,7 @@ def test_check_finds_what_is_wrong(stored, statement, says):
     assert any(says in one for one in found), found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "statement",
     [
@@ -242,15 +244,17 @@ def test_no_damage_is_an_unexpected_error_or_a_wrong_answer(stored, run_service,
         lambda: stream.replay("tda"),
         lambda: stream.samples(features[7:8], keys=["k7"]),
     )  # fmt: skip
+    refused = []
     for call in calls:
         try:
             result = call()
         except ServiceError as error:
-            assert error.status in (404, 409, 503), error
+            refused.append(error.status)
             continue
         if call is calls[-1]:
             expected = create("anchored_mixture_online", problem[1], logit_scale=20.0).adapt(features[:10]).max(axis=1)
             assert (result[0]["seq"], result[0]["predictions"][0]["score"]) == (8, float(np.float32(expected[7])))
+    assert set(refused) <= {404, 409, 503}
 
 
 # The files of a store in a folder
