@@ -180,14 +180,14 @@ def write_page(record: dict[str, Any]) -> None:
         )
     seconds = records[-1]["seconds"]
     busy = (records[-1]["cpu_s"] - records[0]["cpu_s"]) / (seconds - records[0]["seconds"])
+    checked = "" if (code := record["check_exit_code"]) is None else f"; the check of its store with {code}"
     first, last = parts[min(1, len(parts) - 1)], parts[-1]
     lines += [
         "",
         f"{records[-1]['samples']:,} samples in {seconds / 60:.0f} minutes; the service used {100 * busy:.0f}% of a "
         f"core. Between the second and the last row, memory changed by {last['rss_mb'] - first['rss_mb']:+.1f} MB, the "
         f"median latency by {last['p50'] - first['p50']:+.1f} ms. The service ended with exit code "
-        f"{record['exit_code']}; the check of its store with {record['check_exit_code']}. Machine: "
-        f"{record['machine']}.",
+        f"{record['exit_code']}{checked}. Machine: {record['machine']}.",
     ]
     replace_section("soak", "\n".join(lines))
 

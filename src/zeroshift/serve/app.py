@@ -102,7 +102,7 @@ class NewStream(Model):
     logit_scale: float | None = Field(None, gt=0, le=1e6, description="Scale of the logits; 100 for CLIP.")
     method: str | None = Field(None, max_length=100, description="An online method; see `zeroshift methods`.")
     parameters: dict[str, Any] = Field({}, description="Parameters of the method.")
-    snapshot_every: int | None = Field(None, ge=1, le=10**9, description="Samples between two snapshots; 1024.")
+    snapshot_every: int | None = Field(None, ge=1, le=10**9, description="Samples between two snapshots; 4096.")
     snapshot_seconds: float | None = Field(
         None, ge=1, le=10**9, description="Longest time that samples wait for a snapshot; 600."
     )

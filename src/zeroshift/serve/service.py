@@ -485,7 +485,7 @@ def stream_config(body: Mapping[str, Any], default_method: str) -> dict[str, Any
         "classes": classes,
         "method": name,
         "parameters": dict(body.get("parameters") or {}),
-        "snapshot_every": body.get("snapshot_every") or 1024,
+        "snapshot_every": body.get("snapshot_every") or 4096,
         "snapshot_seconds": body.get("snapshot_seconds") or 600.0,
         "keep_snapshots": body.get("keep_snapshots") or 10,
         "retain": body.get("retain"),
