@@ -1,9 +1,16 @@
-"""A service on a free port, in a thread of the test process."""
+"""Services on free ports: in a thread of the test process, or in a process of their own."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from zeroshift.serve import Client
@@ -52,3 +59,65 @@ class Running:
         self.server.should_exit = True
         self.thread.join(30)
         assert not self.thread.is_alive(), "the service did not stop"
+
+
+class Process:
+    """`zeroshift serve` on a free port, without keys, in a process of its own."""
+
+    def __init__(
+        self, *arguments: str, environment: Mapping[str, str] | None = None, before: Callable[[], None] | None = None
+    ) -> None:
+        command = [sys.executable, "-m", "zeroshift", "serve", "--no-auth", "--port", "0", *arguments]
+        self.process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})}, preexec_fn=before
+        )
+        self.lines: list[str] = []
+        self._clients: list[Client] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line)
+
+    @property
+    def log(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in list(self.lines) if line.startswith("{")]
+
+    @property
+    def text(self) -> str:
+        return "".join(self.lines)
+
+    @property
+    def url(self) -> str:
+        """Waits until it listens."""
+        deadline = time.monotonic() + 60
+        while (found := re.search(r"at (http://127[\d.:]+)", self.text)) is None:
+            assert self.process.poll() is None, self.text
+            assert time.monotonic() < deadline, self.text
+            time.sleep(0.01)
+        return found[1]
+
+    def client(self, **settings: Any) -> Client:
+        self._clients.append(Client(self.url, **{"retry": 20.0, **settings}))
+        return self._clients[-1]
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        code = self.process.wait(60)
+        self._reader.join(10)
+        return code
+
+    def kill(self) -> None:
+        for client in self._clients:
+            client.close()
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self._reader.join(10)
+        assert self.process.stderr is not None
+        self.process.stderr.close()

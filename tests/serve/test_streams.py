@@ -178,6 +178,7 @@ def test_rollback_is_a_new_epoch_and_the_log_stays(stream, problem):
     with pytest.raises(ServiceError) as refused:
         stream.rollback(10**6)
     assert refused.value.status == 404
+    assert stream.samples(features[96:97])[0]["seq"] == 233
 
 
 def test_replay_under_another_method(stream, problem):

@@ -207,11 +207,12 @@ def _serve(server: Server, when_started: Callable[[], None], host: str, port: in
 
 
 def _check(location: str, json: bool) -> None:
+    from zeroshift.serve.records import is_canary
     from zeroshift.serve.store import open_store
 
     store = open_store(location, read_only=True)
     try:
-        streams = [one for one in store.streams() if not one.id.startswith("_")]
+        streams = [one for one in store.streams()[0] if not is_canary(one.id)]
         problems = list(store.check())
     finally:
         store.close()
@@ -297,7 +298,7 @@ def backup(
     finally:
         opened.close()
     console().print(
-        f"{copied['streams'] - 1} streams and {copied['snapshots']} snapshots copied to {out}", soft_wrap=True
+        f"{copied['streams']} streams and {copied['snapshots']} snapshots copied to {out}", soft_wrap=True
     )
 
 

@@ -7,11 +7,12 @@ key, then the stream. Errors are `{"error": {"code": ..., "message": ...}}`, wit
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
 from zeroshift._version import __version__
@@ -43,9 +45,13 @@ __all__ = ["create_app"]
 log = logging.getLogger("zeroshift.serve")
 
 HEARTBEAT_SECONDS = 15.0
+LARGE_BODY = 256 * 1024
+"""Bytes from which a body is parsed in a thread."""
 HEARTBEAT = ": heartbeat\n\n"
 OVERVIEW_SECONDS = 0.5
 """Between two looks at all streams."""
+BASIC_AUTH = ("/label-studio/", "/predict", "/setup", "/webhook")
+"""Addresses that also take a key as the password of a user."""
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
 SECURITY = {
     "Content-Security-Policy": (
@@ -96,7 +102,10 @@ class NewStream(Model):
     logit_scale: float | None = Field(None, gt=0, le=1e6, description="Scale of the logits; 100 for CLIP.")
     method: str | None = Field(None, max_length=100, description="An online method; see `zeroshift methods`.")
     parameters: dict[str, Any] = Field({}, description="Parameters of the method.")
-    snapshot_every: int | None = Field(None, ge=1, le=10**9, description="Samples between two snapshots; 1024.")
+    snapshot_every: int | None = Field(None, ge=1, le=10**9, description="Samples between two snapshots; 4096.")
+    snapshot_seconds: float | None = Field(
+        None, ge=1, le=10**9, description="Longest time that samples wait for a snapshot; 600."
+    )
     keep_snapshots: int | None = Field(None, ge=2, le=1000, description="Snapshots that are kept; 10.")
     retain: int | None = Field(
         None,
@@ -172,13 +181,14 @@ def create_app(make_service: Callable[[], Service]) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service = app.state.service = make_service()
         await service.start()
-        log.info("started", extra={"streams": len(service.streams) - 1, "auth": service.auth})
+        log.info("started", extra={"streams": service.count, "auth": service.auth})
         yield
         await service.close()
         log.info("stopped")
 
     app = FastAPI(
         title="zeroshift", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None,
+        redirect_slashes=False,
         description="Zero-shot classifiers that adapt to a stream. Acknowledged samples are stored; see docs/serve.md.",
     )  # fmt: skip
     app.add_middleware(Guard)
@@ -202,15 +212,16 @@ def service_of(request: Request) -> Service:
     return service
 
 
-def principal_of(request: Request) -> Principal:
+async def principal_of(request: Request) -> Principal:
     """Who sends the request. Problem 401 without a valid key."""
     service = service_of(request)
     _check_origin(request, service)
     if not service.auth:
         principal = LOCAL
     else:
-        kind, _, token = request.headers.get("authorization", "").partition(" ")
-        found = service.keys.find(token.strip()) if kind.lower() == "bearer" else None
+        if service.keys.are_old:
+            await service.read(service.keys.read)
+        found = service.keys.find(_token(request))
         if found is None:
             raise Problem(401, "unauthorized", "An API key is needed. Fix: Authorization: Bearer KEY.")
         principal = found
@@ -219,18 +230,37 @@ def principal_of(request: Request) -> Principal:
     return principal
 
 
+def _token(request: Request) -> str:
+    """The key in the header `Authorization`; Label Studio can only send it as the password of a user."""
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    if kind.lower() == "bearer":
+        return token.strip()
+    if kind.lower() == "basic" and request.url.path.startswith(BASIC_AUTH):
+        with suppress(ValueError):
+            return base64.b64decode(token.strip(), validate=True).decode().partition(":")[2]
+    return ""
+
+
 def _check_origin(request: Request, service: Service) -> None:
     """Refuse what a page of another site makes a browser send."""
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
-    if origin is not None and origin != "null" and urlsplit(origin).netloc.lower() != host.lower():
+    if origin is not None and _host_of(origin) != host.lower():
         raise Problem(403, "other_origin", "Requests from pages of other sites are refused.")
     if not service.auth and host.rsplit(":", 1)[0].lower() not in LOOPBACK and host.lower() not in LOOPBACK:
         raise Problem(403, "other_host", "A service without keys answers to localhost only. Fix: use API keys.")
 
 
+def _host_of(origin: str) -> str | None:
+    """Host and port of an origin; None if it is `null`, as that of a page without one, or wrong."""
+    try:
+        return urlsplit(origin).netloc.lower() or None
+    except ValueError:
+        return None
+
+
 def require(scope: str) -> Any:
-    def check(request: Request) -> Principal:
-        principal = principal_of(request)
+    async def check(request: Request) -> Principal:
+        principal = await principal_of(request)
         if not principal.may(scope):
             raise Problem(403, "forbidden", f"This key has the scope {principal.scope}; {scope} is needed.")
         return principal
@@ -296,13 +326,17 @@ def _add_streams(app: FastAPI) -> None:
         if request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
             samples = await _parse_form(request, service)
         else:
-            body = await request.body()
-            samples = parse_samples(request.headers.get("content-type", ""), body, request.headers.get("sample-keys"))
+            body, kind = await request.body(), request.headers.get("content-type", "")
+            given = kind, body, request.headers.get("sample-keys")
+            if len(body) > LARGE_BODY:  # other streams do not wait for it
+                samples = await service.read(parse_samples, *given)
+            else:
+                samples = parse_samples(*given)
         samples.learn = samples.learn if learn is None else learn
         samples.top = samples.top if top is None else top
         results = await service.samples(stream, samples, key)
         request.state.samples = len(results)
-        return Response(json.dumps({"results": results}), media_type="application/json")
+        return Response(to_json({"results": results}), media_type="application/json")
 
     @app.get("/v1/streams/{stream_id:path}/samples", tags=["samples"], summary="The log, in order")
     async def get_samples(
@@ -361,12 +395,12 @@ def _add_streams(app: FastAPI) -> None:
     @app.post("/v1/streams/{stream_id:path}/snapshots", tags=["snapshots"], summary="Take a snapshot now")
     async def take_snapshot(request: Request, principal: Writer, stream_id: StreamId) -> Any:
         stream = await find_stream(request, principal, stream_id)
-        return await _command(stream, stream.take_snapshot)
+        return await run_command(stream, stream.take_snapshot)
 
     @app.post("/v1/streams/{stream_id:path}/rollback", tags=["snapshots"], summary="Begin a new epoch with a snapshot")
     async def rollback(request: Request, principal: Admin, stream_id: StreamId, body: Rollback) -> Any:
         stream = await find_stream(request, principal, stream_id)
-        return await _command(stream, lambda: stream.rollback(body.snapshot))
+        return await run_command(stream, lambda: stream.rollback(body.snapshot))
 
     @app.post("/v1/streams/{stream_id:path}/replay", tags=["snapshots"], summary="What another method would answer")
     async def replay(request: Request, principal: Reader, stream_id: StreamId, body: Replay) -> Any:
@@ -376,7 +410,7 @@ def _add_streams(app: FastAPI) -> None:
 
         config = stream_config({**stream.config, "method": body.method, "parameters": body.parameters}, body.method)
         try:
-            return await service.read(stream.replay, config["method"], config["parameters"], body.limit)
+            return await service.replay(stream, config["method"], config["parameters"], body.limit)
         except (ValueError, TypeError, MemoryError, OverflowError) as error:
             raise Problem(422, "invalid_method", str(error)[:1000]) from error
 
@@ -388,12 +422,12 @@ def _add_streams(app: FastAPI) -> None:
     @app.post("/v1/streams/{stream_id:path}/relearn", tags=["labels"], summary="Learn again, with confirmed labels")
     async def relearn(request: Request, principal: Admin, stream_id: StreamId) -> Any:
         stream = await find_stream(request, principal, stream_id)
-        return await _command(stream, stream.relearn)
+        return await run_command(stream, stream.relearn)
 
     @app.post("/v1/streams/{stream_id:path}/drift/reset", tags=["streams"], summary="End a drift alarm")
     async def reset_drift(request: Request, principal: Admin, stream_id: StreamId) -> Any:
         stream = await find_stream(request, principal, stream_id)
-        return await _command(stream, stream.reset_alarm)
+        return await run_command(stream, stream.reset_alarm)
 
 
 def _add_stream(app: FastAPI) -> None:
@@ -460,13 +494,13 @@ def _add_dashboard(app: FastAPI) -> None:
         return answer(files[name])
 
 
-async def _command(stream: Stream, run: Callable[[], Any]) -> Any:
+async def run_command(stream: Stream, run: Callable[[], Any]) -> Any:
     from zeroshift.serve.records import StoreError
 
     try:
         return await stream.command(run)
     except StoreError as error:
-        raise stream._store_problem(error) from error
+        raise stream.store_problem(error) from error
 
 
 async def _describe(service: Service, stream: Stream) -> dict[str, Any]:
@@ -653,30 +687,42 @@ def _event(name: str, number: int, content: Mapping[str, Any]) -> str:
 
 
 def _add_errors(app: FastAPI) -> None:
-    def answer(problem: Problem) -> JSONResponse:
-        return JSONResponse(problem.content(), problem.status, problem.headers())
+    def answer(request: Request, problem: Problem) -> JSONResponse:
+        content = problem.content()
+        if request.url.path.startswith("/v2"):  # the Open Inference Protocol has a text there
+            content = {**content["error"], "error": problem.message}
+        return PlainJSON(content, problem.status, problem.headers())
 
     @app.exception_handler(Problem)
     async def problem(request: Request, error: Problem) -> JSONResponse:
-        return answer(error)
+        return answer(request, error)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])[:200]
-        return answer(Problem(422, "invalid_request", f"{where}: {first['msg']}"[:500]))
+        return answer(request, Problem(422, "invalid_request", f"{where}: {first['msg']}"[:500]))
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> JSONResponse:
         code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
-        made = answer(Problem(error.status_code, code, str(error.detail)[:200]))
+        made = answer(request, Problem(error.status_code, code, str(error.detail)[:200]))
         made.headers.update(error.headers or {})
         return made
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> JSONResponse:
         log.error("unexpected error", exc_info=error)
-        return answer(Problem(500, "internal_error", "An unexpected error; the log of the service has the details."))
+        return answer(
+            request, Problem(500, "internal_error", "An unexpected error; the log of the service says which.")
+        )
+
+
+class PlainJSON(JSONResponse):
+    """JSON in ASCII, which can also write what a client sent and UTF-8 cannot."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content).encode("ascii")
 
 
 class Guard:
@@ -702,14 +748,19 @@ class Guard:
                 return await receive()
             left = limits.body_seconds - (time.monotonic() - started)
             try:
-                message = await asyncio.wait_for(receive(), max(0.01, left))
+                async with asyncio.timeout(max(0.01, left)):
+                    message = await receive()
             except TimeoutError:
                 refused = Problem(408, "too_slow", f"The body did not arrive within {limits.body_seconds:g} s.")
                 raise refused from None
             size += len(message.get("body", b""))
+            service.receiving += len(message.get("body", b""))
             complete = not message.get("more_body", False)
             if size > limits.body_bytes:
                 refused = _too_large(limits.body_bytes)
+                raise refused
+            if service.receiving > limits.received_bytes:
+                refused = Problem(429, "busy", "Too much is being sent at once. Fix: retry later.", retry_after=1)
                 raise refused
             return message
 
@@ -737,8 +788,9 @@ class Guard:
             if refused is not None and not responded:
                 is_refusal = True
                 headers = {**refused.headers(), "Connection": "close"}
-                await JSONResponse(refused.content(), refused.status, headers)(scope, receive, secured_send)
+                await PlainJSON(refused.content(), refused.status, headers)(scope, receive, secured_send)
         finally:
+            service.receiving -= size
             route = getattr(scope.get("route"), "path", "none")
             seconds = time.monotonic() - started
             service.metrics.requests.labels(route, str(status)).inc()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from zeroshift.encode import Encoder
 
 __all__ = ["EncoderPool"]
+
+log = logging.getLogger("zeroshift.serve")
 
 THUMBNAIL = 96
 """Longest side of a thumbnail."""
@@ -37,10 +40,8 @@ class EncoderPool:
         self._task: asyncio.Task[None] | None = None
         self.batches = 0
         self.images = 0
-
-    @property
-    def queued(self) -> int:
-        return self._queue.qsize()
+        self.queued = 0
+        """Images that wait to be decoded or encoded."""
 
     @property
     def alive(self) -> bool:
@@ -66,11 +67,12 @@ class EncoderPool:
         self, images: Sequence[bytes | Problem], keys: Sequence[str | None], *, thumbnails: bool
     ) -> list[Item]:
         """One item per image; an image that cannot be read is an error of its own."""
-        return list(
-            await asyncio.gather(
-                *(self._encode(image, key, thumbnails) for image, key in zip(images, keys, strict=True))
-            )
-        )
+        self.queued += len(images)
+        try:
+            pairs = zip(images, keys, strict=True)
+            return list(await asyncio.gather(*(self._encode(image, key, thumbnails) for image, key in pairs)))
+        finally:
+            self.queued -= len(images)
 
     async def _encode(self, image: bytes | Problem, key: str | None, thumbnails: bool) -> Item:
         if isinstance(image, Problem):
@@ -81,6 +83,10 @@ class EncoderPool:
             pixels, thumbnail = await loop.run_in_executor(self._decoding, self._decode, image, thumbnails)
         except ImageError as error:
             return Item(None, digest, key, {"code": "invalid_image", "message": str(error)})
+        except Exception:
+            log.exception("an image could not be prepared")
+            message = "It could not be prepared. Fix: the log of the service says why."
+            return Item(None, digest, key, {"code": "invalid_image", "message": message})
         done: asyncio.Future[np.ndarray] = loop.create_future()
         self._queue.put_nowait((pixels, done))
         try:

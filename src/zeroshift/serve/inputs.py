@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from zeroshift.arrays import UNIT_NORM_TOLERANCE
 from zeroshift.files import FileFormatError
 from zeroshift.parsers import parse_npy
 from zeroshift.serve.errors import Problem
-from zeroshift.serve.stream import Item
+from zeroshift.serve.stream import Item, features_digest
 
 __all__ = [
     "RESERVED",
@@ -224,17 +223,12 @@ def feature_items(features: np.ndarray, keys: Sequence[str | None], dimension: i
         )  # fmt: skip
     with np.errstate(over="ignore", invalid="ignore"):
         lengths = np.sqrt((features.astype(np.float64) ** 2).sum(axis=1))
-    items = []
-    for row, (values, length, key) in enumerate(zip(features, lengths, keys, strict=True)):
-        error = None
-        if not np.isfinite(values).all():
-            error = _invalid(f"Row {row} has NaN, infinity or a number that is too large.")
-        elif abs(length - 1) > UNIT_NORM_TOLERANCE:
-            error = _invalid(f"Row {row} has length {length:.4g}, not 1. Fix: divide it by its length.")
-        digest = hashlib.sha256(np.ascontiguousarray(values, "<f4").tobytes()).hexdigest()
-        items.append(Item(None if error else values, digest, key, error))
+    items = [Item(values, None, key) for values, key in zip(features, keys, strict=True)]
+    for row in np.flatnonzero(~(np.abs(lengths - 1) <= UNIT_NORM_TOLERANCE)).tolist():
+        if np.isfinite(lengths[row]):
+            problem = f"Row {row} has length {lengths[row]:.4g}, not 1. Fix: divide it by its length."
+        else:
+            problem = f"Row {row} has NaN, infinity or a number that is too large."
+        error = {"code": "invalid_feature", "message": problem}
+        items[row] = Item(None, features_digest(features[row]), keys[row], error)
     return items
-
-
-def _invalid(message: str) -> dict[str, Any]:
-    return {"code": "invalid_feature", "message": message}

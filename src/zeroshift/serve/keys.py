@@ -75,17 +75,22 @@ def _hashed(secret: str) -> str:
 
 
 class AccessKeys:
-    """The keys of a store, read again every two seconds."""
+    """The keys of a store. Call `read` when they `are_old`: every two seconds."""
 
     def __init__(self, store: SqlStore) -> None:
         self._store = store
         self._keys: Sequence[dict[str, Any]] = ()
         self._read_at = float("-inf")
 
+    @property
+    def are_old(self) -> bool:
+        return time.monotonic() - self._read_at > REREAD_SECONDS
+
+    def read(self) -> None:
+        self._keys, self._read_at = self._store.access_keys(), time.monotonic()
+
     def find(self, token: str) -> Principal | None:
         """Who has this key; None if nobody has."""
-        if time.monotonic() - self._read_at > REREAD_SECONDS:
-            self._keys, self._read_at = self._store.access_keys(), time.monotonic()
         kind, _, rest = token.partition("_")
         number, _, secret = rest.partition("_")
         entry = next((key for key in self._keys if key["id"] == number), None)

@@ -23,8 +23,8 @@ __all__ = ["Monitor", "PageHinkley"]
 WINDOW = 1024
 """Samples that the rule for rejecting is found from: the last ones."""
 
-REFIT = 64
-"""The rule is found again when this many samples have come."""
+REFIT, SETTLED_REFIT = 64, 256
+"""The rule is found again when this many samples have come: before and after there are `WINDOW`."""
 
 POINTS = 240
 """Most points of a curve over time; when there are more, two neighbours become one."""
@@ -145,9 +145,11 @@ class Monitor:
         np.add.at(self.histogram, predicted, 1)
         np.add.at(self.zero_shot_histogram, zero_shot, 1)
         self.recent.extend(
-            (int(s), float(c), float(z), int(r))
-            for s, c, z, r in zip(same, confidences, answers.zero_shot_scores, rejected, strict=True)
-        )
+            zip(
+                same.astype(int).tolist(), confidences.tolist(), answers.zero_shot_scores.tolist(),
+                rejected.astype(int).tolist(), strict=True,
+            )
+        )  # fmt: skip
         for row in np.flatnonzero(~same)[-DISAGREEMENTS:]:
             self.disagreements.append(
                 {
@@ -164,10 +166,11 @@ class Monitor:
         self._add_to_point(answers, same, rejected, first, time, order, reliability)
         changed = None
         for name, values in (("reject", answers.reject), ("entropy", answers.entropies)):
-            alarms = [self.drift[name].update(float(value)) for value in values]
+            alarms = [self.drift[name].update(value) for value in values.tolist()]
             changed = name if any(alarms) and changed is None else changed
-        self.distances.extend((float(near), float(far)) for near, far in answers.distances)
-        if self.n // REFIT > before // REFIT:
+        self.distances.extend(map(tuple, answers.distances.tolist()))
+        every = REFIT if before < WINDOW else SETTLED_REFIT
+        if self.n // every > before // every:
             self.rule = RejectRule.fit(np.array(self.distances))
         return changed
 

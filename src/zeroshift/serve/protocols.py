@@ -5,23 +5,30 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Sequence
+from html import unescape
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import FastAPI, Query, Request
+from fastapi import FastAPI, Path, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from zeroshift._version import __version__
-from zeroshift.serve.app import Reader, StreamId, Writer, confirm_labels, find_stream, service_of
+from zeroshift.serve.app import Reader, StreamId, Writer, confirm_labels, find_stream, run_command, service_of
 from zeroshift.serve.errors import Problem
 from zeroshift.serve.inputs import Samples, as_matrix, check_key
+from zeroshift.serve.keys import Principal
 from zeroshift.serve.stream import Stream
 
 __all__ = ["add_routes"]
 
+OUTPUTS = ("probabilities", "label", "reject")
 NUMBERS = {"FP16": np.float16, "FP32": np.float32, "FP64": np.float64}
+
+
+Version = Annotated[str, Path(description="The epoch of the stream.", max_length=20)]
 
 
 def add_routes(app: FastAPI) -> None:
@@ -40,6 +47,11 @@ class Tensor(BaseModel):
     data: list[Any]
 
 
+class Output(BaseModel):
+    name: str = Field(max_length=200)
+    parameters: dict[str, Any] = {}
+
+
 class InferRequest(BaseModel):
     model_config = ConfigDict(
         json_schema_extra={
@@ -54,7 +66,7 @@ class InferRequest(BaseModel):
     id: str | None = Field(None, max_length=200, description="Also the Idempotency-Key, if that is not given.")
     parameters: dict[str, Any] = {}
     inputs: list[Tensor] = Field(min_length=1, max_length=1)
-    outputs: list[dict[str, Any]] = []
+    outputs: list[Output] = Field([], max_length=100, description="Which outputs are wanted; none given are all.")
 
 
 def _add_inference(app: FastAPI) -> None:
@@ -71,16 +83,37 @@ def _add_inference(app: FastAPI) -> None:
         await service_of(request).ready()
         return {"ready": True}
 
-    @app.get("/v2/models/{stream_id:path}/ready", tags=["Open Inference Protocol"], summary="The stream can be used")
+    tags: list[Any] = ["Open Inference Protocol"]
+
+    @app.get("/v2/models/{stream_id:path}/versions/{version}/ready", tags=tags, summary="The stream is at this epoch")
+    async def version_ready(request: Request, principal: Reader, stream_id: StreamId, version: Version) -> Any:
+        return model_is_ready(await at_version(request, principal, stream_id, version))
+
+    @app.get("/v2/models/{stream_id:path}/ready", tags=tags, summary="The stream can be used")
     async def model_ready(request: Request, principal: Reader, stream_id: StreamId) -> Any:
-        stream = await find_stream(request, principal, stream_id)
+        return model_is_ready(await find_stream(request, principal, stream_id))
+
+    def model_is_ready(stream: Stream) -> dict[str, Any]:
         if stream.failure is not None:
             raise stream.damaged()
-        return {"name": stream_id, "ready": True}
+        return {"name": stream.record.id, "ready": True}
 
-    @app.post("/v2/models/{stream_id:path}/infer", tags=["Open Inference Protocol"], summary="Classify and learn")
+    @app.post("/v2/models/{stream_id:path}/versions/{version}/infer", tags=tags, summary="Only if it is at this epoch")
+    async def infer_at_version(
+        request: Request, principal: Writer, stream_id: StreamId, version: Version, body: InferRequest
+    ) -> Any:
+        return await answer(request, await at_version(request, principal, stream_id, version), body)
+
+    @app.post("/v2/models/{stream_id:path}/infer", tags=tags, summary="Classify and learn")
     async def infer(request: Request, principal: Writer, stream_id: StreamId, body: InferRequest) -> Any:
-        stream = await find_stream(request, principal, stream_id)
+        return await answer(request, await find_stream(request, principal, stream_id), body)
+
+    async def answer(request: Request, stream: Stream, body: InferRequest) -> Response:
+        unknown = {one.name for one in body.outputs} - set(OUTPUTS)
+        if unknown:
+            raise Problem(
+                422, "unknown_output", f"There is no output {min(unknown)[:80]!r}. Fix: {', '.join(OUTPUTS)}."
+            )
         key = request.headers.get("idempotency-key") or body.id
         if key is not None:
             check_key(key)
@@ -95,14 +128,33 @@ def _add_inference(app: FastAPI) -> None:
         for row, one in enumerate(results):
             if "error" in one:
                 raise Problem(422, one["error"]["code"], one["error"]["message"], row=row)
-        return Response(json.dumps(_infer_answer(stream, body.id, results)), media_type="application/json")
+        content = _infer_answer(stream, body.id, results)
+        wanted = {one.name for one in body.outputs} or set(OUTPUTS)
+        content["outputs"] = [one for one in content["outputs"] if one["name"] in wanted]
+        return Response(json.dumps(content), media_type="application/json")
 
-    @app.get("/v2/models/{stream_id:path}", tags=["Open Inference Protocol"], summary="Inputs and outputs of a stream")
+    @app.get("/v2/models/{stream_id:path}/versions/{version}", tags=tags, summary="Inputs and outputs of this epoch")
+    async def model_at_version(request: Request, principal: Reader, stream_id: StreamId, version: Version) -> Any:
+        return metadata(await at_version(request, principal, stream_id, version))
+
+    @app.get("/v2/models/{stream_id:path}", tags=tags, summary="Inputs and outputs of a stream")
     async def model(request: Request, principal: Reader, stream_id: StreamId) -> Any:
+        return metadata(await find_stream(request, principal, stream_id))
+
+    async def at_version(request: Request, principal: Principal, stream_id: str, version: str) -> Stream:
+        """The stream, if `version` is its epoch: no other state of it answers."""
         stream = await find_stream(request, principal, stream_id)
+        if version != str(stream.record.epoch):
+            raise Problem(
+                404, "no_such_version", f"The version of this stream is {stream.record.epoch}, its epoch; earlier ones "
+                "do not answer. Fix: leave the version out.",
+            )  # fmt: skip
+        return stream
+
+    def metadata(stream: Stream) -> dict[str, Any]:
         classes, dimension = stream.record.prototypes.shape
         return {
-            "name": stream_id,
+            "name": stream.record.id,
             "versions": [str(stream.record.epoch)],
             "platform": f"zeroshift {stream.config['method']}",
             "inputs": [{"name": "features", "datatype": "FP32", "shape": [-1, dimension]}],
@@ -166,9 +218,21 @@ class PredictRequest(BaseModel):
         json_schema_extra={"examples": [{"tasks": [{"id": 1, "data": {"features": [1.0, 0.0]}}]}]}
     )
     tasks: list[Task] = Field(max_length=1000)
+    label_config: str | None = Field(None, description="The labelling interface of the project.")
 
 
 class Webhook(BaseModel):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "action": "ANNOTATION_CREATED",
+                    "task": {"id": 1, "data": {"image": "data:image/png;base64,..."}},
+                    "annotation": {"result": [{"type": "choices", "value": {"choices": ["cat"]}}]},
+                }
+            ]
+        }
+    )
     action: str = Field(max_length=100)
     task: Task | None = None
     annotation: dict[str, Any] | None = None
@@ -184,17 +248,15 @@ def _add_label_studio(app: FastAPI) -> None:
         """Predictions for tasks; each task is a sample with a key of its own, so it is learned once."""
         stream = await find_stream(request, principal, stream_id)
         answers = []
+        names = _choices_names(body.label_config)
         for task in body.tasks:
             samples = _task_samples(task)
             one = (await service_of(request).samples(stream, samples, None))[0]
             if "error" in one:
-                answers.append({"result": [], "score": 0.0})
+                answers.append({"result": [], "score": 0.0, "model_version": str(stream.record.epoch)})
                 continue
             best = one["predictions"][0]
-            choice = {
-                "from_name": "choice", "to_name": "image", "type": "choices", "value": {"choices": [best["label"]]},
-                "score": best["score"],
-            }  # fmt: skip
+            choice = {**names, "type": "choices", "value": {"choices": [best["label"]]}, "score": best["score"]}
             answers.append({"result": [choice], "score": best["score"], "model_version": str(stream.record.epoch)})
         return {"results": answers, "model_version": str(stream.record.epoch)}
 
@@ -216,7 +278,7 @@ def _add_label_studio(app: FastAPI) -> None:
         if body.action == "START_TRAINING":
             if not principal.may("admin"):
                 raise Problem(403, "forbidden", "Learning again needs the scope admin.")
-            return {"status": "learned again", **await stream.command(stream.relearn)}
+            return {"status": "learned again", **await run_command(stream, stream.relearn)}
         return {"status": "ignored", "reason": f"action {body.action}"}
 
     @app.get("/label-studio/{stream_id:path}/health", tags=tags, summary="The backend runs")
@@ -268,6 +330,17 @@ def _task_samples(task: Task) -> Samples:
     except (ValueError, binascii.Error) as error:
         raise Problem(422, "invalid_image", "The image of the task is not base64.") from error
     return Samples(images=[content], keys=(key,))
+
+
+def _choices_names(label_config: str | None) -> dict[str, str]:
+    """The names of the choices and of what they belong to, as the labelling interface calls them.
+
+    >>> _choices_names('<View><Image name="photo" value="$image"/><Choices name="class" toName="photo"/></View>')
+    {'from_name': 'class', 'to_name': 'photo'}
+    """
+    tag = re.search(r"<Choices\b[^<>]*>", label_config or "")
+    found = dict(re.findall(r"\b(name|toName)\s*=\s*[\"']([^\"'<>]*)[\"']", tag[0])) if tag else {}
+    return {"from_name": unescape(found.get("name", "choice")), "to_name": unescape(found.get("toName", "image"))}
 
 
 def _chosen_label(annotation: dict[str, Any]) -> str | None:

@@ -12,16 +12,27 @@ from typing import Any
 import numpy as np
 
 __all__ = [
+    "CANARY",
     "Answers",
     "Append",
     "Batch",
     "DamagedError",
+    "DeletedError",
     "Epoch",
     "OwnedElsewhereError",
     "Snapshot",
     "StoreError",
     "StreamRecord",
+    "is_canary",
 ]
+
+CANARY = "_canary"
+"""The stream that health checks send a sample through; no user's stream can have this name. Where several processes use
+a store, each has one of its own, with a number behind the name."""
+
+
+def is_canary(name: str) -> bool:
+    return name == CANARY or name.startswith(f"{CANARY}-")
 
 
 class StoreError(RuntimeError):
@@ -30,6 +41,10 @@ class StoreError(RuntimeError):
 
 class OwnedElsewhereError(StoreError):
     """Another service process owns the stream."""
+
+
+class DeletedError(StoreError):
+    """The stream was deleted, perhaps by another process."""
 
 
 class DamagedError(StoreError):

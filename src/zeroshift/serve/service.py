@@ -25,14 +25,14 @@ from zeroshift.serve.encoding import EncoderPool
 from zeroshift.serve.errors import Problem
 from zeroshift.serve.inputs import Samples, check_stream_id, feature_items
 from zeroshift.serve.keys import AccessKeys
-from zeroshift.serve.records import Batch, StoreError, StreamRecord
+from zeroshift.serve.records import CANARY, Batch, DamagedError, DeletedError, StoreError, StreamRecord, is_canary
 from zeroshift.serve.store import Committer, SqlStore
 from zeroshift.serve.stream import SampleRequest, Stream, make_method
 
-__all__ = ["CANARY", "Limits", "Service"]
+__all__ = ["Limits", "Service"]
 
-CANARY = "_canary"
-"""The stream that health checks send a sample through; no user's stream can have this name."""
+CANARIES = 100
+"""Most processes that use a store at the same time: each has a canary of its own."""
 
 DEFAULT_METHOD = "anchored_mixture_online"
 DEFAULT_TOP = 10
@@ -66,9 +66,12 @@ class Limits:
     rate: float = 0.0
     """Requests per second and key; 0 does not limit them."""
     connections: int = 1000
+    received_bytes: int = 512 * 2**20
+    """Of all requests that are being received or answered."""
+    replays: int = 2
+    """At the same time."""
     subscribers: int = 50
     """Per stream."""
-    replayed_samples: int = 100_000
 
 
 class Service:
@@ -93,6 +96,9 @@ class Service:
         self.stopping = asyncio.Event()
         self.overviews = 0
         """Clients that listen to changes of all streams."""
+        self.receiving = 0
+        """Bytes of the bodies of requests that are not answered yet."""
+        self._replays = 0
         self._committer = Committer(store)
         self._threads = ThreadPoolExecutor(threads or max(2, os.cpu_count() or 1), "zeroshift-stream")
         self._reading = ThreadPoolExecutor(4, "zeroshift-read")
@@ -100,6 +106,8 @@ class Service:
         self._rates: dict[str, tuple[float, float]] = {}
         self._ready_at, self._ready = float("-inf"), dict[str, Any]()
         self._ready_lock = asyncio.Lock()
+        self._canary = 0
+        self._recovering: asyncio.Task[None] | None = None
         self._creating = asyncio.Lock()
         self.encoder = None
         if encoder is not None:
@@ -113,18 +121,28 @@ class Service:
     async def start(self) -> None:
         if self.encoder is not None:
             self.encoder.start()
-        for record in await self.read(self.store.streams):
+        records, damaged = await self.read(self.store.streams)
+        for record in records:
             self._add(record)
-        if CANARY not in self.streams:
-            config = stream_config({"classes": ["a", "b"], "method": "anchored_mixture_online"}, self.default_method)
-            config |= {
-                "snapshot_every": 64,
-                "retain": 64,
-                "keep_snapshots": 2,
-                "on_drift": "ignore",
-                "logit_scale": 10.0,
-            }
-            self._add(await self.read(self.store.create_stream, CANARY, config, np.eye(2, 4, dtype=np.float32)))
+        for name, problem in damaged.items():
+            log.error("a stream is damaged", extra={"stream": name, "error": problem})
+        if self.store.exclusive:
+            self._recovering = asyncio.get_running_loop().create_task(self._recover())
+
+    async def _recover(self) -> None:
+        """Recover the streams before anyone asks: health and damages are known, and no client waits for it."""
+        for stream in list(self.streams.values()):
+            try:
+                await stream.command(stream.load)
+            except StoreError as error:
+                stream.store_problem(error)
+            except Problem:  # it ends
+                return
+
+    @property
+    def count(self) -> int:
+        """Number of streams."""
+        return sum(not is_canary(name) for name in self.streams)
 
     async def close(self) -> None:
         """Answer what waits, store snapshots, end."""
@@ -133,6 +151,8 @@ class Service:
         for error in results:
             if error is not None:
                 log.error("a stream could not be closed", extra={"error": str(error)})
+        if self._recovering is not None:
+            await asyncio.gather(self._recovering, return_exceptions=True)
         if self.encoder is not None:
             await self.encoder.close()
         await asyncio.get_running_loop().run_in_executor(None, self._committer.close)
@@ -144,6 +164,13 @@ class Service:
         """Call something that reads the store, in a thread."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._reading, function, *arguments)
+        except DeletedError as error:
+            raise Problem(404, "no_such_stream", "The stream was deleted.") from error
+        except DamagedError as error:
+            log.error("stored data is damaged", extra={"error": str(error)})
+            raise Problem(
+                503, "stream_damaged", f"The stored data of this stream is damaged: {error}. Fix: restore a backup."
+            ) from error
         except StoreError as error:
             log.warning("the store failed", extra={"error": str(error)})
             raise Problem(
@@ -162,14 +189,29 @@ class Service:
     # Streams
 
     async def stream(self, name: str) -> Stream:
-        found = self.streams.get(name)
-        if found is None and name != CANARY:
+        check_stream_id(name)
+        found = self._known(name)
+        if found is None:
             record = await self.read(self.store.find_stream, name)  # another process may have made it
             if record is not None:
-                return self.streams.get(name) or self._add(record)
-        if found is None or name == CANARY:
+                found = self._known(name) or self._add(record)
+        if found is None:
             raise Problem(404, "no_such_stream", f"There is no stream {name!r}. Fix: PUT /v1/streams/{name} makes it.")
         return found
+
+    def _known(self, name: str) -> Stream | None:
+        found = self.streams.get(name)
+        if found is not None and found.deleted:
+            self._forget(found)
+            return None
+        return found
+
+    def _forget(self, stream: Stream) -> None:
+        if self.streams.get(stream.record.id) is stream:
+            del self.streams[stream.record.id]
+            self.metrics.forget(stream.record.id)
+            self._publish(stream, "deleted", {})
+        stream.end()
 
     async def create(self, name: str, body: Mapping[str, Any]) -> tuple[Stream, bool]:
         """The stream, and whether it is new. Problem 409 if there is another of that name."""
@@ -179,7 +221,7 @@ class Service:
             raise Problem(422, "too_many_classes", f"A stream may have {self.limits.classes} classes.")
         prototypes = await self._prototypes(config, body.get("prototypes"))
         async with self._creating:
-            existing = self.streams.get(name)
+            existing = self._known(name)
             if existing is None and (found := await self.read(self.store.find_stream, name)) is not None:
                 existing = self._add(found)
             if existing is not None:
@@ -189,7 +231,7 @@ class Service:
                     409, "stream_exists", f"There is another stream {name!r}, with other classes, prototypes or "
                     "settings. Fix: another name, or delete that one.",
                 )  # fmt: skip
-            if len(self.streams) - 1 >= self.limits.streams:
+            if self.count >= self.limits.streams:
                 raise Problem(429, "too_many_streams", f"The service has {self.limits.streams} streams, as it may.")
             try:
                 await asyncio.get_running_loop().run_in_executor(self._threads, make_method, config, prototypes)
@@ -198,7 +240,7 @@ class Service:
             record = await self.read(self.store.create_stream, name, config, prototypes)
             if not record.same_as(config, prototypes):
                 raise Problem(409, "stream_exists", f"There is another stream {name!r}. Fix: another name.")
-            stream = self._add(record)
+            stream = self._known(name) or self._add(record)  # a request that came meanwhile may have found it
         log.info("stream created", extra={"stream": name, "method": config["method"]})
         return stream, True
 
@@ -214,7 +256,8 @@ class Service:
             return await self.encoder.prototypes(classes)
         config.setdefault("logit_scale", 100.0)
         try:
-            prototypes = np.array(given, np.float64).astype(np.float32)
+            with np.errstate(over="ignore"):
+                prototypes = np.array(given, np.float64).astype(np.float32)
         except (ValueError, TypeError, OverflowError) as error:
             raise Problem(422, "invalid_prototypes", "prototypes must be lists of numbers of equal length.") from error
         if prototypes.ndim != 2 or len(prototypes) != len(classes) or not prototypes.shape[1] >= 1:
@@ -235,12 +278,11 @@ class Service:
         return prototypes
 
     async def delete(self, name: str) -> None:
-        stream = await self.stream(name)
-        await stream.close(snapshot=False)
-        self.streams.pop(name, None)
-        await self.read(self.store.delete_stream, stream.record)
-        self.metrics.forget(name)
-        self._publish(stream, "deleted", {})
+        async with self._creating:
+            stream = await self.stream(name)
+            await self.read(self.store.delete_stream, stream.record)
+            stream.deleted = True
+            self._forget(stream)
         log.info("stream deleted", extra={"stream": name})
 
     async def samples(self, stream: Stream, samples: Samples, key: str | None) -> list[dict[str, Any]]:
@@ -264,6 +306,16 @@ class Service:
             if isinstance(items, asyncio.Task):
                 items.cancel()
             raise
+
+    async def replay(self, stream: Stream, method: str, parameters: Mapping[str, Any], limit: int) -> dict[str, Any]:
+        """See `Stream.replay`."""
+        if self._replays >= self.limits.replays:
+            raise Problem(429, "busy", f"{self._replays} replays run already. Fix: retry later.", retry_after=5)
+        self._replays += 1
+        try:
+            return dict(await self.read(stream.replay, method, parameters, limit))
+        finally:
+            self._replays -= 1
 
     def _encode(self, stream: Stream, samples: Samples) -> asyncio.Task[Any]:
         if self.encoder is None:
@@ -334,19 +386,40 @@ class Service:
             if self.encoder is not None and not self.encoder.alive:
                 raise Problem(503, "not_ready", "The encoder has ended.")
             started = time.monotonic()
-            sample = Samples(features=np.eye(1, 4, dtype=np.float32), keys=(None,))
             try:
                 async with asyncio.timeout(CANARY_SECONDS):
-                    await self.samples(self.streams[CANARY], sample, None)
+                    await self._send_canary()
             except (Problem, TimeoutError) as error:
                 reason = error.message if isinstance(error, Problem) else "it took too long"
                 raise Problem(503, "not_ready", f"A test sample could not be stored: {reason}") from error
             self._ready_at = time.monotonic()
             self._ready = {
-                "status": "ready", "version": __version__, "streams": len(self.streams) - 1,
+                "status": "ready", "version": __version__, "streams": self.count,
                 "canary_ms": round(1000 * (self._ready_at - started), 2),
             }  # fmt: skip
             return self._ready
+
+    async def _send_canary(self) -> None:
+        sample = Samples(features=np.eye(1, 4, dtype=np.float32), keys=(None,))
+        while True:
+            name = f"{CANARY}-{self._canary}" if self._canary else CANARY
+            stream = self._known(name)
+            if stream is None:
+                config = stream_config({"classes": ["a", "b"], "method": DEFAULT_METHOD}, DEFAULT_METHOD)
+                config |= {"snapshot_every": 64, "retain": 64, "keep_snapshots": 2, "on_drift": "ignore"}
+                config["logit_scale"] = 10.0
+                record = await self.read(self.store.create_stream, name, config, np.eye(2, 4, dtype=np.float32))
+                stream = self._known(name) or self._add(record)
+            try:
+                results = await self.samples(stream, sample, None)
+            except Problem as problem:
+                if problem.code != "owned_elsewhere" or self._canary >= CANARIES:
+                    raise
+                self._canary += 1
+            else:
+                if "error" in results[0]:
+                    raise Problem(503, "not_ready", "it was refused")
+                return
 
     async def overview(self, stream: Stream) -> dict[str, Any]:
         """A stream with its health, as lists show it."""
@@ -412,7 +485,8 @@ def stream_config(body: Mapping[str, Any], default_method: str) -> dict[str, Any
         "classes": classes,
         "method": name,
         "parameters": dict(body.get("parameters") or {}),
-        "snapshot_every": body.get("snapshot_every") or 1024,
+        "snapshot_every": body.get("snapshot_every") or 4096,
+        "snapshot_seconds": body.get("snapshot_seconds") or 600.0,
         "keep_snapshots": body.get("keep_snapshots") or 10,
         "retain": body.get("retain"),
         "on_drift": body.get("on_drift") or "alarm",
@@ -463,7 +537,7 @@ class Metrics:
         self._service = service
 
     def count_batch(self, stream: Stream, batch: Batch, seconds: float) -> None:
-        if stream.record.id != CANARY:
+        if not is_canary(stream.record.id):
             self.samples.labels(stream.record.id).inc(batch.count)
         self.commit_seconds.observe(seconds)
 
@@ -475,7 +549,7 @@ class Metrics:
     def refresh(self) -> None:
         """Set the gauges to what the streams are now."""
         for name, stream in self._service.streams.items():
-            if name == CANARY:
+            if is_canary(name):
                 continue
             health = self._service.health(stream)
             values = {
@@ -496,6 +570,6 @@ class Metrics:
 def visible(streams: Sequence[Stream], prefix: str) -> list[Stream]:
     """The streams that a key may see, by name."""
     return sorted(
-        (one for one in streams if one.record.id.startswith(prefix) and one.record.id != CANARY),
+        (one for one in streams if one.record.id.startswith(prefix) and not is_canary(one.record.id)),
         key=lambda stream: stream.record.id,
     )

@@ -20,7 +20,7 @@ from typing import Any
 
 from zeroshift.files import atomic_path
 from zeroshift.parsers import read_json
-from zeroshift.serve.records import DamagedError, Snapshot
+from zeroshift.serve.records import DamagedError, Snapshot, StoreError, is_canary
 from zeroshift.serve.store import SqlStore
 
 __all__ = ["SqliteStore"]
@@ -33,21 +33,37 @@ class SqliteStore(SqlStore):
     errors = (sqlite3.Error,)
     types = {"blob": "BLOB", "serial": "INTEGER PRIMARY KEY AUTOINCREMENT"}  # noqa: RUF012
     begin = "BEGIN IMMEDIATE"
+    exclusive = True
 
     def __init__(self, folder: str | os.PathLike[str], *, wait: bool = False, read_only: bool = False) -> None:
         super().__init__()
         self.folder = Path(folder)
         self._read_only = read_only
         self._lock_file: int | None = None
+        self._is_open = False
+        self._missing = self._missing_file()
         if read_only:
             if not (self.folder / DATABASE).is_file():
-                raise FileNotFoundError(f"no store at {folder}. Fix: check the path.")
-            self._check_schema()
+                raise FileNotFoundError(
+                    f"no store at {folder}: it has no {DATABASE}. Fix: check the path, or restore a backup."
+                )
+            try:
+                self._check_schema()
+            except StoreError as error:
+                raise ValueError(self._missing or f"{folder}: {error}. Fix: restore a backup.") from error
             return
         (self.folder / SNAPSHOTS).mkdir(parents=True, exist_ok=True)
         self._lock_file = self._own(wait)
         try:
+            self._missing = self._missing_file()  # now that nobody else changes the files
+            if self._missing:
+                raise ValueError(self._missing)
             self._prepare()
+            # From here on the write-ahead log has content, until the store is closed.
+            self._do("INSERT INTO meta (name, value) VALUES ('opened', ?) ON CONFLICT (name) DO UPDATE "
+                     "SET value = excluded.value", (repr(time.time()),))  # fmt: skip
+            self._is_open = True
+            self._mark("open")
             self._delete_unused()
         except BaseException:
             self.close()
@@ -69,8 +85,34 @@ class SqliteStore(SqlStore):
                     ) from None
                 time.sleep(WAIT_SECONDS)
 
+    def _mark(self, state: str) -> None:
+        """Note in the lock file whether the store is `open` or was `closed` in order."""
+        if self._is_open and self._lock_file is not None:
+            os.pwrite(self._lock_file, f"{state:8}".encode(), 0)
+
+    def _missing_file(self) -> str | None:
+        """What is wrong if a file of the database is gone. SQLite would begin without it, and say nothing."""
+        lock, database = self.folder / LOCK, self.folder / DATABASE
+        state = lock.read_text().strip() if lock.is_file() else ""
+        if not database.exists() and (state or any((self.folder / SNAPSHOTS).glob("*"))):
+            return f"{DATABASE} is missing in the store {self.folder}, which has been used. Fix: restore a backup."
+        log = Path(f"{database}-wal")
+        if state == "open" and not (log.exists() and log.stat().st_size):
+            return (
+                f"{DATABASE}-wal is missing in the store {self.folder}: the last samples may be lost. Fix: restore a "
+                f"backup; or delete the file `{LOCK}` to continue without them."
+            )
+        return None
+
     def _connect(self, *, write: bool) -> sqlite3.Connection:
         path = self.folder / DATABASE
+        if self._read_only:
+            # The write-ahead log of a service that was killed stays as it is. Without one, the folder may be read-only.
+            wal = Path(f"{path}-wal")
+            how = "mode=ro" if wal.exists() or os.access(self.folder, os.W_OK) else "mode=ro&immutable=1"
+            return sqlite3.connect(
+                f"{path.absolute().as_uri()}?{how}", uri=True, isolation_level=None, check_same_thread=False, timeout=10
+            )
         if write:
             connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
             connection.execute("PRAGMA journal_mode = WAL")
@@ -82,6 +124,7 @@ class SqliteStore(SqlStore):
         return connection
 
     def close(self) -> None:
+        self._mark("closed")
         super().close()
         if self._lock_file is not None:
             os.close(self._lock_file)
@@ -91,13 +134,16 @@ class SqliteStore(SqlStore):
 
     def _write_content(self, content: bytes) -> str:
         name = f"{secrets.token_hex(12)}.safetensors"
-        with atomic_path(self.folder / SNAPSHOTS / name) as temporary:
-            temporary.write_bytes(content)
-        handle = os.open(self.folder / SNAPSHOTS, os.O_RDONLY)
         try:
-            os.fsync(handle)  # the name of the file, too
-        finally:
-            os.close(handle)
+            with atomic_path(self.folder / SNAPSHOTS / name) as temporary:
+                temporary.write_bytes(content)
+            handle = os.open(self.folder / SNAPSHOTS, os.O_RDONLY)
+            try:
+                os.fsync(handle)  # the name of the file, too
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise StoreError(f"a snapshot cannot be written ({error.strerror or error})") from error
         return name
 
     def _read_content(self, snapshot: Snapshot) -> bytes:
@@ -125,7 +171,10 @@ class SqliteStore(SqlStore):
 
     def access_keys(self) -> list[dict[str, Any]]:
         path = self.folder / KEYS
-        return list(read_json(path)["keys"]) if path.exists() else []
+        try:
+            return list(read_json(path)["keys"]) if path.exists() else []
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise StoreError(f"{KEYS} cannot be read ({error})") from error
 
     def change_access_keys(self, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
         with keys_locked(self.folder):
@@ -134,6 +183,8 @@ class SqliteStore(SqlStore):
     # Checks and copies
 
     def _check_database(self) -> Iterator[str]:
+        if self._missing:
+            yield self._missing
         for (answer,) in self._read("PRAGMA integrity_check"):
             if answer != "ok":
                 yield f"the database is damaged: {answer}"
@@ -146,22 +197,36 @@ class SqliteStore(SqlStore):
         (folder / SNAPSHOTS).mkdir(parents=True, exist_ok=True)
         source, copy = self._connect(write=False), sqlite3.connect(folder / DATABASE)
         try:
+            # The service may delete old snapshots at any time. Those of now are copied before the database, those that
+            # are made meanwhile after it.
+            self._copy_snapshots(folder, source.execute("SELECT number, file FROM snapshots").fetchall())
             source.backup(copy)
-            missing = []
-            for number, file in copy.execute("SELECT number, file FROM snapshots").fetchall():
-                try:
-                    shutil.copyfile(self.folder / SNAPSHOTS / file, folder / SNAPSHOTS / file)
-                except OSError:  # the service deleted it after the database was copied: it has newer ones
-                    missing.append((number,))
+            copied = copy.execute("SELECT number, file FROM snapshots").fetchall()
+            missing = self._copy_snapshots(folder, copied)
             with copy:
-                copy.executemany("DELETE FROM snapshots WHERE number = ?", missing)
-            kept = copy.execute("SELECT COUNT(*) FROM snapshots").fetchone()[0]
-            streams = copy.execute("SELECT COUNT(*) FROM streams").fetchone()[0]
+                copy.executemany("DELETE FROM snapshots WHERE number = ?", [(number,) for number in missing])
+            used = {file for _, file in copied}
+            for path in (folder / SNAPSHOTS).iterdir():
+                if path.name not in used:
+                    path.unlink()
+            streams = sum(not is_canary(name) for (name,) in copy.execute("SELECT id FROM streams"))
         finally:
             copy.close()
             source.close()
         _write_keys(folder, self.access_keys())
-        return {"streams": streams, "snapshots": kept}
+        return {"streams": streams, "snapshots": len(copied) - len(missing)}
+
+    def _copy_snapshots(self, folder: Path, snapshots: Sequence[tuple[int, str]]) -> list[int]:
+        """Copy the files of snapshots that `folder` does not have yet; the numbers of those that do not exist."""
+        missing = []
+        for number, file in snapshots:
+            target = folder / SNAPSHOTS / file
+            if not target.exists():
+                try:
+                    shutil.copyfile(self.folder / SNAPSHOTS / file, target)
+                except FileNotFoundError:
+                    missing.append(number)
+        return missing
 
 
 @contextmanager

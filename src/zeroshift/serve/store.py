@@ -27,6 +27,7 @@ from zeroshift.serve.records import (
     Append,
     Batch,
     DamagedError,
+    DeletedError,
     Epoch,
     Snapshot,
     StoreError,
@@ -42,7 +43,7 @@ SCHEMA = 1
 TABLES = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS streams (number {serial}, id TEXT NOT NULL UNIQUE, config TEXT NOT NULL,
-  prototypes {blob} NOT NULL, dimension BIGINT NOT NULL, created DOUBLE PRECISION NOT NULL,
+  prototypes {blob} NOT NULL, dimension BIGINT NOT NULL, created DOUBLE PRECISION NOT NULL, checksum TEXT NOT NULL,
   seq BIGINT NOT NULL DEFAULT 0, epoch BIGINT NOT NULL DEFAULT 0, alarm TEXT, owner BIGINT NOT NULL DEFAULT 0);
 CREATE TABLE IF NOT EXISTS epochs (stream BIGINT NOT NULL, epoch BIGINT NOT NULL, start BIGINT NOT NULL,
   parent_epoch BIGINT, parent_seq BIGINT, reason TEXT NOT NULL, time DOUBLE PRECISION NOT NULL,
@@ -53,7 +54,7 @@ CREATE TABLE IF NOT EXISTS batches (stream BIGINT NOT NULL, first BIGINT NOT NUL
 CREATE TABLE IF NOT EXISTS sample_keys (stream BIGINT NOT NULL, name TEXT NOT NULL, digest TEXT NOT NULL,
   seq BIGINT NOT NULL, PRIMARY KEY (stream, name));
 CREATE TABLE IF NOT EXISTS requests (stream BIGINT NOT NULL, name TEXT NOT NULL, digest TEXT NOT NULL,
-  results TEXT NOT NULL, seq BIGINT NOT NULL, PRIMARY KEY (stream, name));
+  results TEXT NOT NULL, seq BIGINT NOT NULL, checksum TEXT NOT NULL, PRIMARY KEY (stream, name));
 CREATE TABLE IF NOT EXISTS snapshots (number {serial}, stream BIGINT NOT NULL, epoch BIGINT NOT NULL,
   seq BIGINT NOT NULL, time DOUBLE PRECISION NOT NULL, size BIGINT NOT NULL, checksum TEXT NOT NULL,
   environment TEXT NOT NULL, monitor TEXT NOT NULL, file TEXT NOT NULL);
@@ -62,9 +63,10 @@ CREATE TABLE IF NOT EXISTS thumbnails (stream BIGINT NOT NULL, seq BIGINT NOT NU
   PRIMARY KEY (stream, seq));
 CREATE TABLE IF NOT EXISTS labels (stream BIGINT NOT NULL, seq BIGINT NOT NULL, label BIGINT NOT NULL,
   predicted BIGINT NOT NULL, zero_shot BIGINT NOT NULL, features {blob} NOT NULL, time DOUBLE PRECISION NOT NULL,
-  PRIMARY KEY (stream, seq));
+  checksum TEXT NOT NULL, PRIMARY KEY (stream, seq));
 """
 
+STREAM_COLUMNS = "number, id, config, prototypes, dimension, created, checksum, seq, epoch, alarm, owner"
 STREAM_TABLES = ("epochs", "batches", "sample_keys", "requests", "snapshots", "thumbnails", "labels")
 BATCH_COLUMNS = "first, count, epoch, learned, time, keys, features, answers, checksum"
 SNAPSHOT_COLUMNS = "number, epoch, seq, time, size, checksum, environment, monitor, file"
@@ -154,6 +156,8 @@ class SqlStore(ABC):
                 raise StoreError(f"the store cannot be written ({_brief(error)})") from error
 
     begin: ClassVar[str] = "BEGIN"
+    exclusive: ClassVar[bool] = False
+    """Whether only one process can use it."""
 
     def _writing_failed(self) -> None:  # noqa: B027 (a subclass may, but need not)
         """Called with the lock held."""
@@ -190,55 +194,39 @@ class SqlStore(ABC):
                         connection.close()
             self._opened, self._writer = [], None
 
-    def ping(self) -> None:
-        """Write and commit something, as `append` does."""
-        self._write(
-            lambda execute: (
-                execute(
-                    "INSERT INTO meta (name, value) VALUES ('ping', ?) "
-                    "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-                    (repr(time.time()),),
-                )
-                and None
-            )
-        )
-
     # Streams
 
-    def streams(self) -> list[StreamRecord]:
-        rows = self._read(
-            "SELECT number, id, config, prototypes, dimension, created, seq, epoch, alarm, owner FROM streams "
-            "ORDER BY id"
-        )
-        return [_stream_record(row) for row in rows]
+    def streams(self) -> tuple[list[StreamRecord], dict[str, str]]:
+        """All streams by name; and the names of those whose row is damaged, with what is wrong."""
+        found: list[StreamRecord] = []
+        damaged: dict[str, str] = {}
+        for row in self._read(f"SELECT {STREAM_COLUMNS} FROM streams ORDER BY id"):
+            try:
+                found.append(_stream_record(row))
+            except DamagedError as error:
+                damaged[str(row[1])] = str(error)
+        return found, damaged
 
     def stream(self, number: int) -> StreamRecord:
-        rows = self._read(
-            "SELECT number, id, config, prototypes, dimension, created, seq, epoch, alarm, owner FROM streams "
-            "WHERE number = ?",
-            (number,),
-        )
+        rows = self._read(f"SELECT {STREAM_COLUMNS} FROM streams WHERE number = ?", (number,))
         if not rows:
-            raise StoreError("the stream was deleted")
+            raise DeletedError("the stream was deleted")
         return _stream_record(rows[0])
 
     def find_stream(self, name: str) -> StreamRecord | None:
-        rows = self._read(
-            "SELECT number, id, config, prototypes, dimension, created, seq, epoch, alarm, owner FROM streams "
-            "WHERE id = ?",
-            (name,),
-        )
+        rows = self._read(f"SELECT {STREAM_COLUMNS} FROM streams WHERE id = ?", (name,))
         return _stream_record(rows[0]) if rows else None
 
     def create_stream(self, name: str, config: Mapping[str, Any], prototypes: np.ndarray) -> StreamRecord:
         """The new stream, or the one of that name that another process made meanwhile."""
         now = time.time()
+        row = (name, json.dumps(config), prototypes.astype("<f4").tobytes(), prototypes.shape[1], now)
 
         def create(execute: Callable[..., Any]) -> None:
             made = execute(
-                "INSERT INTO streams (id, config, prototypes, dimension, created) VALUES (?, ?, ?, ?, ?) "
+                "INSERT INTO streams (id, config, prototypes, dimension, created, checksum) VALUES (?, ?, ?, ?, ?, ?) "
                 "ON CONFLICT (id) DO NOTHING RETURNING number",
-                (name, json.dumps(config), prototypes.astype("<f4").tobytes(), prototypes.shape[1], now),
+                (*row, row_checksum(row)),
             ).fetchone()
             if made is not None:
                 execute(
@@ -300,10 +288,10 @@ class SqlStore(ABC):
             execute(
                 "INSERT INTO sample_keys (stream, name, digest, seq) VALUES (?, ?, ?, ?)", (number, name, digest, seq)
             )
-        for name, digest, results, seq in one.requests:
+        for request in one.requests:
             execute(
-                "INSERT INTO requests (stream, name, digest, results, seq) VALUES (?, ?, ?, ?, ?)",
-                (number, name, digest, results, seq),
+                "INSERT INTO requests (stream, name, digest, results, seq, checksum) VALUES (?, ?, ?, ?, ?, ?)",
+                (number, *request, row_checksum(request)),
             )
         for seq, content in one.thumbnails:
             execute("INSERT INTO thumbnails (stream, seq, content) VALUES (?, ?, ?)", (number, seq, content))
@@ -327,10 +315,13 @@ class SqlStore(ABC):
             return {}
         marks = ", ".join("?" * len(names))
         rows = self._read(
-            f"SELECT name, digest, results FROM requests WHERE stream = ? AND name IN ({marks})",
+            f"SELECT name, digest, results, seq, checksum FROM requests WHERE stream = ? AND name IN ({marks})",
             (stream.number, *names),
         )
-        return {name: (digest, json.loads(results)) for name, digest, results in rows}
+        for *row, checksum in rows:
+            if row_checksum(tuple(row)) != checksum:
+                raise DamagedError("the row of an earlier request does not have its checksum")
+        return {name: (digest, json.loads(results)) for name, digest, results, *_ in rows}
 
     def read_batches(self, stream: StreamRecord, after: int, *, rows: int = 64) -> Iterator[Batch]:
         """The log in order, from the batch that contains sample `after + 1`. DamagedError at a damaged row."""
@@ -350,6 +341,13 @@ class SqlStore(ABC):
     def first_sample(self, stream: StreamRecord) -> int:
         """Number of the first sample that is still in the log; 0 if there is none."""
         return int(self._read("SELECT COALESCE(MIN(first), 0) FROM batches WHERE stream = ?", (stream.number,))[0][0])
+
+    def last_sample(self, stream: StreamRecord) -> int:
+        """Number of the last sample in the log; 0 if there is none."""
+        rows = self._read(
+            "SELECT first + count - 1 FROM batches WHERE stream = ? ORDER BY first DESC LIMIT 1", (stream.number,)
+        )
+        return int(rows[0][0]) if rows else 0
 
     def find_batch(self, stream: StreamRecord, seq: int) -> Batch | None:
         """The batch that contains a sample; None if it was deleted."""
@@ -404,7 +402,7 @@ class SqlStore(ABC):
         alarm: Mapping[str, Any] | None = None,
     ) -> StreamRecord:
         """Store the state of a stream as it is now. With `new_epoch`, begin that epoch with it."""
-        described = json.dumps(monitor)
+        described, now = json.dumps(monitor), time.time()
         file = self._write_content(content)
         epoch = stream.epoch if new_epoch is None else new_epoch.epoch
 
@@ -429,8 +427,8 @@ class SqlStore(ABC):
                 "INSERT INTO snapshots (stream, epoch, seq, time, size, checksum, environment, monitor, file) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING number",
                 (
-                    stream.number, epoch, stream.seq, time.time(), len(content), content_checksum(content, described),
-                    json.dumps(environment), described, file,
+                    stream.number, epoch, stream.seq, now, len(content),
+                    content_checksum(content, described, epoch, stream.seq), json.dumps(environment), described, file,
                 ),
             ).fetchone()  # fmt: skip
             self._insert_content(execute, made[0], content)
@@ -445,7 +443,8 @@ class SqlStore(ABC):
     def read_snapshot(self, snapshot: Snapshot) -> bytes:
         """The content of a snapshot. DamagedError if it is missing or changed."""
         content = self._read_content(snapshot)
-        if content_checksum(content, json.dumps(snapshot.monitor)) != snapshot.checksum:
+        described = json.dumps(snapshot.monitor)
+        if content_checksum(content, described, snapshot.epoch, snapshot.seq) != snapshot.checksum:
             raise DamagedError(f"snapshot {snapshot.number} does not have its checksum")
         return content
 
@@ -489,22 +488,25 @@ class SqlStore(ABC):
         """Keep a confirmed label with the features of its sample, which the log may lose."""
         row = seq - batch.first
         values = (
-            stream.number, seq, label, int(batch.answers.classes[row, 0]), int(batch.answers.zero_shot[row]),
-            batch.features[row].astype("<f4").tobytes(), time.time(),
+            seq, label, int(batch.answers.classes[row, 0]), int(batch.answers.zero_shot[row]),
+            batch.features[row].astype("<f4").tobytes(),
         )  # fmt: skip
         self._do(
-            "INSERT INTO labels (stream, seq, label, predicted, zero_shot, features, time) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?) "
-            "ON CONFLICT (stream, seq) DO UPDATE SET label = excluded.label, time = excluded.time",
-            values,
+            "INSERT INTO labels (stream, seq, label, predicted, zero_shot, features, time, checksum) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (stream, seq) "
+            "DO UPDATE SET label = excluded.label, time = excluded.time, checksum = excluded.checksum",
+            (stream.number, *values, time.time(), row_checksum(values)),
         )
 
     def labels(self, stream: StreamRecord) -> list[tuple[int, int, int, int, np.ndarray]]:
         """Sample number, label, predicted class, zero-shot's class and features (d,) of every confirmed label."""
         rows = self._read(
-            "SELECT seq, label, predicted, zero_shot, features FROM labels WHERE stream = ? ORDER BY seq",
+            "SELECT seq, label, predicted, zero_shot, features, checksum FROM labels WHERE stream = ? ORDER BY seq",
             (stream.number,),
         )
+        for *row, features, checksum in rows:
+            if row_checksum((*row, bytes(features))) != checksum:
+                raise DamagedError(f"the confirmed label of sample {row[0]} does not have its checksum")
         return [(*row[:4], np.frombuffer(bytes(row[4]), "<f4")) for row in rows]
 
     # Access keys
@@ -521,7 +523,9 @@ class SqlStore(ABC):
     def check(self) -> Iterator[str]:
         """What is wrong with the store: one sentence per problem."""
         yield from self._check_database()
-        for stream in self.streams():
+        streams, damaged = self.streams()
+        yield from (f"stream {name}: {problem}" for name, problem in damaged.items())
+        for stream in streams:
             for problem in self._check_stream(stream):
                 yield f"stream {stream.id}: {problem}"
 
@@ -529,7 +533,7 @@ class SqlStore(ABC):
         return iter(())
 
     def _check_stream(self, stream: StreamRecord) -> Iterator[str]:
-        dimension, expected = stream.prototypes.shape[1], None
+        dimension, expected, start = stream.prototypes.shape[1], None, 0
         after = 0
         while rows := self._read(
             f"SELECT {BATCH_COLUMNS} FROM batches WHERE stream = ? AND first > ? ORDER BY first LIMIT 64",
@@ -537,10 +541,11 @@ class SqlStore(ABC):
         ):
             for row in rows:
                 after = first = row[0]
+                start = start or first
                 if expected is not None and first != expected:
                     yield f"the log has no samples {expected} to {first - 1}"
                 try:
-                    Batch.from_row(row, dimension)
+                    yield from self._check_keys(stream, Batch.from_row(row, dimension))
                 except (DamagedError, ValueError) as error:
                     yield str(error)
                 expected = first + row[1]
@@ -549,26 +554,44 @@ class SqlStore(ABC):
         epochs = self.epochs(stream)
         if not epochs or epochs[-1].epoch != stream.epoch:
             yield f"it is in epoch {stream.epoch}, which is not recorded"
+        start, readable = start or stream.seq + 1, False
         for snapshot in self.snapshots(stream):
             try:
                 self.read_snapshot(snapshot)
+                readable |= snapshot.epoch == stream.epoch and snapshot.seq >= start - 1
             except DamagedError as error:
                 yield str(error)
             if snapshot.seq > stream.seq:
                 yield f"snapshot {snapshot.number} is of sample {snapshot.seq}, but {stream.seq} were answered"
+        if start > 1 and not readable:
+            yield f"no snapshot is left from which the state can be computed: the log begins at sample {start}"
+        try:
+            self.labels(stream)
+        except DamagedError as error:
+            yield str(error)
         lost = self._read("SELECT COUNT(*) FROM sample_keys WHERE stream = ? AND seq > ?", (stream.number, stream.seq))[
             0
         ][0]
         if lost:
             yield f"{lost} keys belong to samples that are not in the log"
 
+    def _check_keys(self, stream: StreamRecord, batch: Batch) -> Iterator[str]:
+        """Whether the keys of samples can still be found: without that they would be learned again."""
+        expected = {key: batch.first + row for row, key in enumerate(batch.keys) if key is not None}
+        found = {name: seq for name, (_, seq) in self.find_keys(stream, list(expected)).items()}
+        wrong = sorted(seq for key, seq in expected.items() if found.get(key) != seq)
+        if wrong:
+            yield f"{len(wrong)} keys are missing or wrong, the first of sample {wrong[0]}"
 
-def content_checksum(content: bytes, monitor: str) -> str:
-    return row_checksum((hashlib.sha256(content).hexdigest(), monitor))
+
+def content_checksum(content: bytes, monitor: str, epoch: int, seq: int) -> str:
+    return row_checksum((hashlib.sha256(content).hexdigest(), monitor, epoch, seq))
 
 
 def _stream_record(row: tuple[Any, ...]) -> StreamRecord:
-    number, name, config, prototypes, dimension, created, seq, epoch, alarm, owner = row
+    number, name, config, prototypes, dimension, created, checksum, seq, epoch, alarm, owner = row
+    if row_checksum((name, config, bytes(prototypes), dimension, created)) != checksum:
+        raise DamagedError("its settings or prototypes do not have their checksum")
     return StreamRecord(
         number=number,
         id=name,
@@ -583,7 +606,10 @@ def _stream_record(row: tuple[Any, ...]) -> StreamRecord:
 
 
 def _parsed(environment: str, monitor: str) -> dict[str, Any]:
-    return {"environment": json.loads(environment), "monitor": json.loads(monitor)}
+    try:
+        return {"environment": json.loads(environment), "monitor": json.loads(monitor)}
+    except ValueError:  # it does not have its checksum either: see `read_snapshot`
+        return {"environment": {}, "monitor": {}}
 
 
 def _brief(error: Exception) -> str:

@@ -11,13 +11,16 @@ import asyncio
 import hashlib
 import json
 import logging
+import math
 import platform
 import tempfile
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,7 @@ from zeroshift.serve.records import (
     Append,
     Batch,
     DamagedError,
+    DeletedError,
     Epoch,
     OwnedElsewhereError,
     Snapshot,
@@ -43,7 +47,7 @@ from zeroshift.serve.records import (
 from zeroshift.serve.store import Committer, SqlStore
 from zeroshift.zero_shot import softmax
 
-__all__ = ["Item", "SampleRequest", "Stream", "make_method"]
+__all__ = ["Item", "SampleRequest", "Stream", "features_digest", "make_method"]
 
 GROUP_REQUESTS = 32
 """Most requests that are computed and stored together."""
@@ -59,11 +63,23 @@ class Item:
 
     features: np.ndarray | None
     """(d,) float32 of unit length; None if it cannot be used."""
-    digest: str
-    """Of its content."""
+    given_digest: str | None
+    """Of the bytes that were sent, if they are not those of the features."""
     key: str | None = None
     error: dict[str, Any] | None = None
     thumbnail: bytes | None = None
+
+    @cached_property
+    def digest(self) -> str:
+        """Of its content. Computed only for samples with a key, or in a request with one."""
+        if self.given_digest is not None:
+            return self.given_digest
+        assert self.features is not None
+        return features_digest(self.features)
+
+
+def features_digest(features: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(features, "<f4").tobytes()).hexdigest()
 
 
 @dataclass
@@ -150,7 +166,10 @@ class Stream:
         self._method: Method | None = None
         self._lost = True
         """Whether memory may differ from the store, so that the state must be recovered."""
+        self.deleted = False
+        """Whether the store no longer has it."""
         self._since_snapshot = 0
+        self._snapshot_due = math.inf
         self._queue: deque[SampleRequest | _Command] = deque()
         self._arrival = asyncio.Event()
         self._in_flight: set[str] = set()
@@ -232,6 +251,11 @@ class Stream:
             except StoreError as error:
                 log.warning("snapshot failed", extra={"stream": self.record.id, "error": str(error)})
 
+    def end(self) -> None:
+        """End without a snapshot, such as after the stream was deleted. What waits is refused."""
+        self._closing = True
+        self._arrival.set()
+
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
@@ -239,7 +263,11 @@ class Stream:
                 if self._closing:
                     return
                 self._arrival.clear()
-                await self._arrival.wait()
+                left = self._snapshot_left()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(max(0.0, left) if left < math.inf else None):
+                        await self._arrival.wait()
+                await self._snapshot_if_due(loop)
                 continue
             first = self._queue.popleft()
             if isinstance(first, _Command):
@@ -260,13 +288,26 @@ class Stream:
                     self.queued -= request.count
                     self._in_flight -= request.names
                     self.latencies.append(time.monotonic() - request.arrived)
-            if self._since_snapshot >= self.config["snapshot_every"] and not self._lost:
-                try:
-                    await loop.run_in_executor(self._threads, self._snapshot)
-                except (StoreError, OSError) as error:
-                    # The log has everything: recovery only takes longer. The next group tries again.
-                    self._lost = self._lost or isinstance(error, StoreError)
-                    log.warning("snapshot failed", extra={"stream": self.record.id, "error": str(error)})
+            await self._snapshot_if_due(loop)
+
+    def _snapshot_left(self) -> float:
+        """Seconds until samples have waited `snapshot_seconds` for a snapshot."""
+        return self._snapshot_due - time.monotonic() if self._since_snapshot and not self._lost else math.inf
+
+    def _count_since_snapshot(self, samples: int) -> None:
+        if not self._since_snapshot:
+            self._snapshot_due = time.monotonic() + self.config["snapshot_seconds"]
+        self._since_snapshot += samples
+
+    async def _snapshot_if_due(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._lost or (self._since_snapshot < self.config["snapshot_every"] and self._snapshot_left() > 0):
+            return
+        try:
+            await loop.run_in_executor(self._threads, self._snapshot)
+        except StoreError as error:
+            # The log has everything: recovery only takes longer. The next group tries again.
+            self._lost = True
+            log.warning("snapshot failed", extra={"stream": self.record.id, "error": str(error)})
 
     async def _run_command(self, loop: asyncio.AbstractEventLoop, command: _Command) -> None:
         try:
@@ -294,7 +335,7 @@ class Stream:
                 self._committed(append, time.monotonic() - started)
         except StoreError as error:
             self._lost = True
-            problem = self._store_problem(error)
+            problem = self.store_problem(error)
             for request, _ in ready:
                 _fail(request.done, problem)
             return
@@ -308,17 +349,20 @@ class Stream:
         raised = append.alarm is not None and self.record.alarm is None
         self.record = append.after()
         for batch in append.batches:
-            self._since_snapshot += batch.count
+            self._count_since_snapshot(batch.count)
             self._on_batch(self, batch, seconds)
             self._on_event(self, "samples", {"first": batch.first, "last": batch.last, "epoch": batch.epoch})
         if raised:
             self._on_event(self, "alarm", dict(append.alarm or {}))
 
-    def _store_problem(self, error: StoreError) -> Problem:
+    def store_problem(self, error: StoreError) -> Problem:
         log.warning("the store failed", extra={"stream": self.record.id, "error": str(error)})
         if isinstance(error, DamagedError):
             self.failure = str(error)
             return self.damaged()
+        if isinstance(error, DeletedError):
+            self.deleted = True
+            return Problem(404, "no_such_stream", f"The stream {self.record.id!r} was deleted.")
         if isinstance(error, OwnedElsewhereError):
             return Problem(
                 503, "owned_elsewhere", "Another service process owns this stream. Fix: retry, or ask that one.",
@@ -344,6 +388,8 @@ class Stream:
                 self._method = None
             started = time.monotonic()
             record = self._store.claim(self.record.number)
+            if (last := self._store.last_sample(record)) > record.seq:
+                raise DamagedError(f"the log ends at sample {last}, but {record.seq} were answered")
             self.recovery = {"replayed": 0, "differing": 0, "damaged_snapshots": []}
             method, monitor, since = self._state_at(record, record.epoch, record.seq)
             self.recovery["seconds"] = round(time.monotonic() - started, 4)
@@ -352,14 +398,18 @@ class Stream:
                     "replayed answers differ from the stored ones: the version, BLAS or number of threads changed",
                     extra={"stream": record.id, "samples": self.recovery["differing"]},
                 )
-            self.record, self.monitor, self._since_snapshot = record, monitor, since
+            self.record, self.monitor, self._since_snapshot = record, monitor, 0
+            if since:
+                self._count_since_snapshot(since)
             self._method, self._lost, self.failure = method, False, None
             self.indicators = _indicators(method)
         return self._method
 
     def _state_at(self, record: StreamRecord, epoch: int, seq: int) -> tuple[Method, Monitor, int]:
         """Method and monitor after sample `seq` of an epoch, and how many samples were replayed for that."""
-        start = {one.epoch: one for one in self._store.epochs(record)}[epoch]
+        start = {one.epoch: one for one in self._store.epochs(record)}.get(epoch)
+        if start is None:
+            raise DamagedError(f"epoch {epoch} is not recorded")
         for snapshot in self._store.snapshots(record):
             if snapshot.epoch == epoch and snapshot.seq <= seq:
                 try:
@@ -379,8 +429,7 @@ class Stream:
 
     def _load_snapshot(self, snapshot: Snapshot) -> tuple[Method, Monitor]:
         content = self._store.read_snapshot(snapshot)
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "state.safetensors"
+        with _temporary_path() as path:
             path.write_bytes(content)
             try:
                 return methods.load(path), Monitor.restore(snapshot.monitor)
@@ -514,7 +563,7 @@ class Stream:
         else:
             probabilities = np.asarray(method.predict(features))
         classes = probabilities.shape[1]
-        order = np.argsort(-probabilities, axis=1, kind="stable")[:, : min(top, classes)]
+        order = best_classes(probabilities, min(top, classes))
         nearest = -np.partition(-cosines, min(1, classes - 1), axis=1)[:, :2]
         distances = np.full((len(features), 2), 2.0)
         distances[:, : nearest.shape[1]] = np.clip(1 - nearest, 0.0, 2.0).round(6) + 0.0
@@ -551,6 +600,8 @@ class Stream:
         if batch is None:
             raise DamagedError(f"the log has no sample {seq}")
         at = seq - batch.first
+        if key is not None and batch.keys[at] != key:
+            raise DamagedError(f"sample {seq} has another key than the store says")
         return self.result(batch.answers, at, seq, batch.epoch, batch.keys[at], replayed=True)
 
     def _repeated(
@@ -569,8 +620,7 @@ class Stream:
     # Commands: run them with `command`
 
     def _content(self) -> bytes:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "state.safetensors"
+        with _temporary_path() as path:
             self.load().save(path)
             return path.read_bytes()
 
@@ -614,7 +664,7 @@ class Stream:
 
     def rollback(self, number: int) -> dict[str, Any]:
         """Begin a new epoch with the state of a snapshot. Works although the present state is damaged."""
-        record = self._store.claim(self.record.number)
+        record = self._store.claim(self.record.number) if self._lost else self.record
         chosen = next((one for one in self._store.snapshots(record) if one.number == number), None)
         if chosen is None:
             raise Problem(404, "no_such_snapshot", f"The stream has no snapshot {number}. Fix: see its snapshots.")
@@ -688,6 +738,8 @@ class Stream:
         examples: list[dict[str, Any]] = []
         first = self._store.first_sample(record)
         for batch in self._store.read_batches(record, 0):
+            if self._closing:
+                raise Problem(503, "shutting_down", "The service is shutting down. Fix: retry.")
             answers = np.asarray(method.adapt(batch.features))
             now, before = answers.argmax(axis=1), batch.answers.classes[:, 0].astype(np.int64)
             count += batch.count
@@ -721,6 +773,29 @@ class Stream:
             "labelled": {"samples": labelled, "right": right_now, "right_answered": right_before},
             "examples": examples,
         }
+
+
+def best_classes(probabilities: np.ndarray, top: int) -> np.ndarray:
+    """The `top` most probable classes (n, top), best first; of equal ones the first class.
+
+    >>> best_classes(np.array([[0.1, 0.4, 0.1, 0.4]]), 3)
+    array([[1, 3, 0]])
+    """
+    if probabilities.shape[1] <= 4 * top:
+        return np.argsort(-probabilities, axis=1, kind="stable")[:, :top]
+    chosen = np.sort(np.argpartition(-probabilities, top - 1, axis=1)[:, :top], axis=1)
+    scores = np.take_along_axis(probabilities, chosen, axis=1)
+    return np.take_along_axis(chosen, np.argsort(-scores, axis=1, kind="stable"), axis=1)
+
+
+@contextmanager
+def _temporary_path() -> Iterator[Path]:
+    """Where a state is written or read; StoreError if the folder for temporary files cannot be used."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder) / "state.safetensors"
+    except OSError as error:
+        raise StoreError(f"the folder for temporary files cannot be used ({error.strerror or error})") from error
 
 
 def _indicators(method: Method) -> dict[str, float | None]:
