@@ -44,12 +44,13 @@ def test_csv_is_what_the_library_predicts(call, small, small_file, tmp_path):
     np.testing.assert_allclose([float(row["best_probability"]) for row in rows], expected.max(axis=1), rtol=1e-5)
 
 
+NOT_FEATURES = {"views", "text", "vision", "images", "towers", "second"}
 FEATURES_ALONE = [
     info.name
     for info in methods.list_methods()
-    if "released" not in info.name and not {"views", "text", "vision"} & set(info.needs)
+    if "released" not in info.name and not NOT_FEATURES & set(info.needs)
 ]
-"""Methods that need views are in test_cli_adapt_views.py."""
+"""Methods that need views are in test_cli_adapt_views.py, those that need a second encoder in test_cli_second.py."""
 
 
 @pytest.mark.parametrize("method", FEATURES_ALONE)
