@@ -102,7 +102,7 @@ def test_nothing_is_gained_on_stanford_cars():
 
 
 def test_number_of_published_methods():
-    find("(More than fifty published)")
+    find("(more than fifty published)")
     ours = {"zero_shot", "anchored_mixture_online", "anchored_mixture_transductive"}
     variants = {"adapt_transductive", "adapt_released_online", "adapt_released_transductive", "timo_s"}
     assert len({method.name for method in methods.list_methods()} - ours - variants) > 50
