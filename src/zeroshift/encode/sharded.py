@@ -235,6 +235,7 @@ def extract_shards(
     storage: str = "float16",
     on_error: str = "skip",
     on_bad_shard: str = "raise",
+    prototypes: np.ndarray | None = None,
     about: dict[str, Any] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> ShardedExtraction:
@@ -248,7 +249,8 @@ def extract_shards(
     threads : that decode images, in each process.
     on_error : "skip" leaves out images that cannot be read, "stop" raises for the first.
     on_bad_shard : "raise", or "skip" to leave out shards that cannot be read.
-    about : more that is written to `out/zeroshift.json`.
+    prototypes : of the classes, written to `out/prototypes.npy`.
+    about : more that is written to `out/zeroshift.json`; what an earlier call wrote there stays.
     progress : called after every shard with what is done, the number of shards done, and all.
     """
     folder = Folder.of(out)
@@ -258,7 +260,12 @@ def extract_shards(
         "storage": storage,
         "shards": hashlib.sha256(repr([(s.number, s.path, s.names, s.size) for s in shards]).encode()).hexdigest(),
     }
-    _claim(folder, json.loads(json.dumps(identity)), about or {})
+    known = _check_identity(folder, json.loads(json.dumps(identity)))
+    if prototypes is not None:
+        content = io.BytesIO()
+        np.save(content, prototypes.astype(np.float32), allow_pickle=False)
+        folder.write("prototypes.npy", content.getvalue())
+    folder.write(ABOUT, json.dumps({**known, "identity": identity, **(about or {})}, indent=1).encode())
     written = {name for name in (folder / "img_emb").names() if name.endswith(".npy")}
     left = [shard for shard in shards if f"img_emb_{shard.number}.npy" not in written]
     done = len(shards) - len(left)
@@ -280,10 +287,11 @@ def extract_shards(
     return result
 
 
-def _claim(folder: Folder, identity: dict[str, Any], about: dict[str, Any]) -> None:
-    """Note in the folder what its features are made with; refuse a folder of other features."""
-    before = folder.read(ABOUT)
-    known = None if before is None else json.loads(before).get("identity")
+def _check_identity(folder: Folder, identity: dict[str, Any]) -> dict[str, Any]:
+    """What the folder says about its features; refuse a folder of other features."""
+    content = folder.read(ABOUT)
+    about: dict[str, Any] = {} if content is None else json.loads(content)
+    known = about.get("identity")
     if known is not None and known != identity:
         changed = ", ".join(name for name in identity if known.get(name) != identity[name])
         raise FileExistsError(
@@ -291,4 +299,4 @@ def _claim(folder: Folder, identity: dict[str, Any], about: dict[str, Any]) -> N
         )
     if known is None and (folder / "img_emb").names():
         raise FileExistsError(f"{folder} has features that zeroshift did not make. Fix: write to another folder.")
-    folder.write(ABOUT, json.dumps({"identity": identity, **about}, indent=1).encode())
+    return about
