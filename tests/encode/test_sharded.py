@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tarfile
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -33,11 +35,12 @@ def picture(seed: int) -> bytes:
     return content.getvalue()
 
 
-def write_tar(path, samples):
-    with tarfile.open(path, "w") as tar:
+def write_tar(path, samples, pax_headers=None, format=tarfile.PAX_FORMAT):
+    with tarfile.open(path, "w", format=format) as tar:
         for name, content in samples:
             info = tarfile.TarInfo(name)
             info.size = len(content)
+            info.pax_headers = pax_headers or {}
             tar.addfile(info, io.BytesIO(content))
 
 
@@ -110,6 +113,37 @@ def test_damaged_images_and_tars(tars, model, tmp_path):
     assert sorted(path.name for path in (tmp_path / "b" / "img_emb").iterdir()) == ["img_emb_0.npy", "img_emb_1.npy"]
     with pytest.raises(sharded.ImageError, match=r"b\.png: is not an image"):
         run(tars, model, tmp_path / "c", on_error="stop", on_bad_shard="skip")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"GNU.sparse.map": "abc"}, {"GNU.sparse.map": "0,1", "GNU.sparse.size": "zz"},
+     {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}],
+    ids=["map", "size", "major"],
+)  # fmt: skip
+def test_a_tar_with_damaged_headers(tars, model, tmp_path, headers):
+    write_tar(tars / "00001.tar", [("a.png", picture(1))], headers)
+    with pytest.raises(ShardError, match=r"00001\.tar cannot be used: \w+Error: "):
+        run(tars, model, tmp_path / "a")
+    result = run(tars, model, tmp_path / "b", on_bad_shard="skip")
+    assert (result.images, result.skipped_shards) == (10, [str(tars / "00001.tar")])
+
+
+def test_names_that_are_not_utf_8(model, tmp_path):
+    from pyarrow import parquet
+
+    name = os.fsdecode(b"caf\xe9.png")
+    for folder in ("tars", "photos"):
+        (tmp_path / folder).mkdir()
+    write_tar(tmp_path / "tars" / "a.tar", [(name, picture(1))], format=tarfile.GNU_FORMAT)
+    folders = ["tars"]
+    with suppress(OSError):  # file systems of macOS and Windows have no such names
+        (tmp_path / "photos" / name).write_bytes(picture(1))
+        folders.append("photos")
+    for folder in folders:
+        assert run(tmp_path / folder, model, tmp_path / "out" / folder).images == 1
+        table = parquet.read_table(tmp_path / "out" / folder / "metadata" / "metadata_0.parquet")
+        assert table["image_path"].to_pylist() == ["caf\\udce9.png"]
 
 
 def test_a_folder_of_images(model, tmp_path):

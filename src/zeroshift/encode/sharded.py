@@ -62,7 +62,7 @@ class ImageShard:
         for name in self.names:
             with open_file(f"{self.path}/{name}") as handle:
                 content = handle.read()
-            yield name, content, {}
+            yield _encodable(name), content, {}
 
     def _read_tar(self) -> Iterator[tuple[str, bytes, dict[str, str]]]:
         """Members of a sample have the same name up to the first point of the last part, and follow each other."""
@@ -82,13 +82,18 @@ class ImageShard:
                     opened = tar.extractfile(member)
                     content = b"" if opened is None else opened.read()
                     if f".{suffix.lower()}" in IMAGE_SUFFIXES:
-                        image = (member.name, content)
+                        image = (_encodable(member.name), content)
                     elif suffix in ("txt", "cls"):
                         texts[suffix] = content.decode(errors="replace").strip()
                 if image is not None:
                     yield *image, texts
-        except (tarfile.TarError, EOFError, OSError) as error:
+        except Exception as error:  # whatever the file system raises, or tarfile for a damaged header
             raise ShardError(self.path, f"{type(error).__name__}: {error}") from error
+
+
+def _encodable(name: str) -> str:
+    r"""A name that parquet can store: bytes that are not UTF-8 are written as \udcXX."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 def open_image_shards(
