@@ -129,6 +129,37 @@ def test_a_tar_with_damaged_headers(tars, model, tmp_path, headers):
     assert (result.images, result.skipped_shards) == (10, [str(tars / "00001.tar")])
 
 
+SPARSE = {"GNU.sparse.map": "0,1", "GNU.sparse.size": str(2**40)}
+"""A file of one byte that would take 1 TiB when it is read."""
+
+
+def test_large_files_in_tars_are_not_read(model, tmp_path, monkeypatch):
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for name, content, headers in [
+            ("a.png", b"1", SPARSE), ("b.png", picture(1), {}), ("b.txt", b"1", SPARSE), ("b.json", b"1", SPARSE),
+            ("c.png", bytes(10_000), {}), ("d.mp4", bytes(10_000), {}),
+        ]:  # fmt: skip
+            info = tarfile.TarInfo(name)
+            info.size, info.pax_headers = len(content), headers
+            tar.addfile(info, io.BytesIO(content))
+    monkeypatch.setattr(sharded, "MAX_MEMBER_BYTES", 9_999)
+    result = run(tmp_path, model, tmp_path / "out")
+    assert result.images == 1
+    assert result.skipped_images == [
+        {"image": "a.png", "why": "is a sparse file"},
+        {"image": "c.png", "why": "has 10,000 bytes, more than 9,999"},
+    ]
+
+
+def test_a_file_that_ends_after_the_tar(tmp_path):
+    """Its data would be skipped block by block, without an end."""
+    info = tarfile.TarInfo("a.mp4")
+    info.size = 2**60
+    (tmp_path / "a.tar").write_bytes(info.tobuf(tarfile.GNU_FORMAT) + bytes(10_240))
+    with pytest.raises(ShardError, match="unexpected end of data"):
+        list(open_image_shards(tmp_path)[0].read())
+
+
 def test_names_that_are_not_utf_8(model, tmp_path):
     from pyarrow import parquet
 

@@ -35,6 +35,9 @@ ABOUT = "zeroshift.json"
 IMAGES_PER_SHARD = 10_000
 """Images of a folder that become one file."""
 
+MAX_MEMBER_BYTES = 256 * 2**20
+"""Largest file in a tar that is read."""
+
 DECODED_BATCHES = 3
 """Batches of decoded images that may wait for the encoder; bounds the memory."""
 
@@ -54,8 +57,8 @@ class ImageShard:
     def __str__(self) -> str:
         return self.path if not self.names else f"{self.path} ({self.names[0]} to {self.names[-1]})"
 
-    def read(self) -> Iterator[tuple[str, bytes, dict[str, str]]]:
-        """The name, the content and the texts (by suffix) of every image, in order."""
+    def read(self) -> Iterator[tuple[str, bytes | ImageError, dict[str, str]]]:
+        """The name, the content (or why it is not read) and the texts (by suffix) of every image, in order."""
         if not self.names:
             yield from self._read_tar()
             return
@@ -64,12 +67,15 @@ class ImageShard:
                 content = handle.read()
             yield _encodable(name), content, {}
 
-    def _read_tar(self) -> Iterator[tuple[str, bytes, dict[str, str]]]:
+    def _read_tar(self) -> Iterator[tuple[str, bytes | ImageError, dict[str, str]]]:
         """Members of a sample have the same name up to the first point of the last part, and follow each other."""
         key, image, texts = "", None, dict[str, str]()
         try:
+            size = self.size or _size(self.path)
             with open_file(self.path) as handle, tarfile.open(fileobj=handle, mode="r|") as tar:
                 for member in tar:
+                    if size and tar.offset > size:
+                        raise tarfile.ReadError("unexpected end of data")
                     if not member.isfile():
                         continue
                     folder, _, last = member.name.rpartition("/")
@@ -79,16 +85,27 @@ class ImageShard:
                         yield *image, texts
                     if this != key:
                         key, image, texts = this, None, {}
-                    opened = tar.extractfile(member)
-                    content = b"" if opened is None else opened.read()
                     if f".{suffix.lower()}" in IMAGE_SUFFIXES:
-                        image = (_encodable(member.name), content)
+                        image = (_encodable(member.name), _content(tar, member))
                     elif suffix in ("txt", "cls"):
-                        texts[suffix] = content.decode(errors="replace").strip()
+                        text = _content(tar, member)
+                        if isinstance(text, bytes):
+                            texts[suffix] = text.decode(errors="replace").strip()
                 if image is not None:
                     yield *image, texts
         except Exception as error:  # whatever the file system raises, or tarfile for a damaged header
             raise ShardError(self.path, f"{type(error).__name__}: {error}") from error
+
+
+def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes | ImageError:
+    """What a file in a tar contains, or why it is not read: a small tar must not need much memory."""
+    name = _encodable(member.name)
+    if member.issparse():
+        return ImageError(name, "is a sparse file", "write the tar without --sparse")
+    if member.size > MAX_MEMBER_BYTES:
+        return ImageError(name, f"has {member.size:,} bytes, more than {MAX_MEMBER_BYTES:,}", "shrink it, or remove it")
+    opened = tar.extractfile(member)
+    return b"" if opened is None else opened.read()
 
 
 def _encodable(name: str) -> str:
@@ -221,7 +238,9 @@ class _EncodeShard:
         (self.out / "img_emb").write(f"img_emb_{number}.npy", content.getvalue())  # last: it says that both are there
 
 
-def _decode(content: bytes, name: str, preprocessing: Preprocessing) -> Pixels:
+def _decode(content: bytes | ImageError, name: str, preprocessing: Preprocessing) -> Pixels:
+    if isinstance(content, ImageError):
+        raise content
     image = decode(content, name, upright=True, transparency="white").image
     try:
         return preprocessing(image)
