@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import tarfile
 
 import numpy as np
@@ -332,3 +333,12 @@ def test_a_folder_of_features_keeps_its_prototypes(call, model, tmp_path):
     assert [path.read_bytes() for path in files] == before
     assert call(*options).exit_code == 0
     assert [path.read_bytes() for path in files] == before
+
+
+def test_a_stray_tar_does_not_hide_images(call, pets, model, tmp_path):
+    folder = tmp_path / "photos"
+    shutil.copytree(pets, folder)
+    (folder / "backup.tar").write_bytes(b"")
+    done = call("extract", folder, "--encoder", model, "--views", 4, "--out", tmp_path / "f.safetensors")
+    assert done.exit_code == 2
+    assert "has both tars (backup.tar) and images" in " ".join(done.stderr.split())

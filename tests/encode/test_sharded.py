@@ -205,3 +205,23 @@ def test_urls(tars, model):
 def test_nothing_there(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no \.tar files and no images"):
         open_image_shards(tmp_path)
+
+
+def test_tars_and_images_in_one_folder(tmp_path):
+    (tmp_path / "cats").mkdir()
+    (tmp_path / "cats" / "1.png").write_bytes(picture(1))
+    write_tar(tmp_path / "old.tar", [("a.png", picture(2))])
+    with pytest.raises(ValueError, match=r"both tars \(old\.tar\) and images \(cats/1\.png\).*Fix: move"):
+        open_image_shards(tmp_path)
+    assert len(open_image_shards(tmp_path / "old.tar")) == len(open_image_shards(tmp_path / "cats")) == 1
+
+
+def test_a_single_file_must_be_a_tar(tmp_path):
+    import fsspec
+
+    with fsspec.open("memory://one-image/a.png", "wb") as handle:
+        handle.write(picture(1))
+    (tmp_path / "a.png").write_bytes(picture(1))
+    for source in ("memory://one-image/a.png", tmp_path / "a.png"):
+        with pytest.raises(ValueError, match=r"a\.png is a file and no \.tar\. Fix: the folder"):
+            open_image_shards(source)

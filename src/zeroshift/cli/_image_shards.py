@@ -53,12 +53,12 @@ def run_image_shards(
     others: dict[str, object],
 ) -> None:
     """Encode the images, and the class names if they are given."""
+    shards = open_image_shards(source, images_per_shard=images_per_shard)
     refused = [option for option, given in others.items() if given]
     if refused:
         raise ValueError(f"{refused[0]} cannot be used with images in shards. Fix: leave it out.")
     if classes is None and (prompts or template or templates):
         raise ValueError("prompts are made of class names, and there are none. Fix: --classes cat,dog.")
-    shards = open_image_shards(source, images_per_shard=images_per_shard)
     folder = Folder.of(url_of(out))
     written = set((folder / "img_emb").names())
     left = [shard for shard in shards if f"img_emb_{shard.number}.npy" not in written]

@@ -117,12 +117,20 @@ def open_image_shards(
     source: str | os.PathLike[str], *, images_per_shard: int = IMAGES_PER_SHARD
 ) -> tuple[ImageShard, ...]:
     """The tars at `source` (one, or those in a folder), or the image files in a folder and its subfolders; on this
-    machine or at an fsspec URL."""
+    machine or at an fsspec URL. A folder with both is refused."""
     path = Folder.of(source).path.rstrip("/")
-    tars = [path] if path.endswith(".tar") else list_files(path, (".tar",))
+    is_tar = (path.split("?")[0] if is_url(path) else path).endswith(".tar")
+    tars = [path] if is_tar else list_files(path, (".tar",))
+    if tars == [path] and not is_tar:
+        raise ValueError(f"{source} is a file and no .tar. Fix: the folder it is in, or a .tar.")
+    names = [] if is_tar else _image_names(path)
+    if tars and names:
+        raise ValueError(
+            f"{source} has both tars ({PurePosixPath(tars[0]).name}) and images ({names[0]}), and only one kind is "
+            "encoded at a time. Fix: move the tars, or the images, to another folder."
+        )
     if tars:
         return tuple(ImageShard(number, tar, size=_size(tar)) for number, tar in enumerate(tars))
-    names = _image_names(path)
     if not names:
         raise FileNotFoundError(f"no .tar files and no images at {source}. Fix: check the path.")
     starts = range(0, len(names), images_per_shard)
