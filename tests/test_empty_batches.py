@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from zeroshift import OnlineADAPT, OnlineAnchoredMixture, TransductiveAnchoredMixture, normalize
-from zeroshift.methods import MTA, StickyFilter
+from zeroshift.methods import COSMIC, MTA, StickyFilter
 from zeroshift.reject import class_distances
 from zeroshift.testing import make_problem
 from zeroshift.testing.case import fingerprint
@@ -59,6 +59,17 @@ def test_views():
     assert method.predict_views(np.zeros((0, 3, 16), np.float32)).shape == (0, 4)
     with pytest.raises(ValueError, match="without empty axes"):
         method.adapt_views(np.zeros((0, 0, 16)))
+
+
+def test_views_and_a_second_encoder():
+    method, views = COSMIC(PROTOTYPES), np.zeros((0, 3, 16))
+    for learned in (0, 30):
+        assert method.adapt_views(views, second=SECOND[:0]).shape == (0, 4)
+        assert method.adapt_views_scores(views.astype(np.float32), second=SECOND[:0]).dtype == np.float32
+        with pytest.raises(ValueError, match="second has 2 rows, but there are 0 images"):
+            method.adapt_views(views, second=SECOND[:2])
+        assert method.n_seen == learned
+        method.adapt(FEATURES, second=SECOND)
 
 
 @pytest.mark.parametrize("make", [OnlineAnchoredMixture, lambda p, **given: StickyFilter(OnlineADAPT(p), **given)])

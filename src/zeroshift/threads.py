@@ -9,6 +9,7 @@ element-wise work. The result does not depend on how busy the machine is.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -126,9 +127,13 @@ def own_threads(library: str, *, scores: int | None = None) -> Iterator[Threads]
                 _set_threads(_Limit.before)
 
 
-@cache
 def _blas_pools() -> list[Any]:
-    """The libraries that compute NumPy's products."""
+    """The libraries that compute products of matrices: NumPy's, and SciPy's own once it is loaded."""
+    return _loaded_pools("scipy.linalg" in sys.modules)
+
+
+@cache
+def _loaded_pools(_scipy: bool) -> list[Any]:
     from threadpoolctl import ThreadpoolController
 
     return [pool for pool in ThreadpoolController().lib_controllers if pool.user_api == "blas"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import tarfile
 
 import numpy as np
@@ -286,18 +287,22 @@ def test_the_first_encoder_as_second_is_refused(call, pets, model, tmp_path):
     assert "the first encoder itself, which would add nothing" in " ".join(done.stderr.split())
 
 
-def test_tars_to_predictions(call, model, tmp_path):
-    """Images in tars become features in many files, which `adapt` takes with the prototypes that it finds there."""
-    from pyarrow import parquet
-
+def write_tars(folder):
     for number in range(2):
-        with tarfile.open(tmp_path / f"{number}.tar", "w") as tar:
+        with tarfile.open(folder / f"{number}.tar", "w") as tar:
             for index in range(6):
                 content = io.BytesIO()
                 noise(10 * number + index, 40, 40).save(content, "png")
                 info = tarfile.TarInfo(f"{index}.png")
                 info.size = len(content.getvalue())
                 tar.addfile(info, io.BytesIO(content.getvalue()))
+
+
+def test_tars_to_predictions(call, model, tmp_path):
+    """Images in tars become features in many files, which `adapt` takes with the prototypes that it finds there."""
+    from pyarrow import parquet
+
+    write_tars(tmp_path)
     out = tmp_path / "features"
     options = ("--encoder", model, "--classes", "cat,dog", "--prompts", "vanilla", "--on", "local:0", "--no-cache")
     plan = json.loads(call("extract", tmp_path, *options, "--out", out, "--dry-run", "--json").stdout)["plan"]
@@ -313,3 +318,27 @@ def test_tars_to_predictions(call, model, tmp_path):
     refused = call("extract", tmp_path, *options, "--out", out, "--views", 4)
     assert refused.exit_code == 2
     assert "--views cannot be used with images in shards" in refused.stderr
+
+
+def test_a_folder_of_features_keeps_its_prototypes(call, model, tmp_path):
+    write_tars(tmp_path)
+    out = tmp_path / "features"
+    options = ("extract", tmp_path, "--encoder", model, "--on", "local:0", "--no-cache", "--out", out)
+    assert call(*options, "--classes", "cat,dog").exit_code == 0
+    files = [out / "prototypes.npy", out / "zeroshift.json"]
+    before = [path.read_bytes() for path in files]
+    refused = call(*options, "--classes", "horse,cow,pig", "--storage", "float32")
+    assert refused.exit_code == 2
+    assert "another storage" in refused.stderr
+    assert [path.read_bytes() for path in files] == before
+    assert call(*options).exit_code == 0
+    assert [path.read_bytes() for path in files] == before
+
+
+def test_a_stray_tar_does_not_hide_images(call, pets, model, tmp_path):
+    folder = tmp_path / "photos"
+    shutil.copytree(pets, folder)
+    (folder / "backup.tar").write_bytes(b"")
+    done = call("extract", folder, "--encoder", model, "--views", 4, "--out", tmp_path / "f.safetensors")
+    assert done.exit_code == 2
+    assert "has both tars (backup.tar) and images" in " ".join(done.stderr.split())

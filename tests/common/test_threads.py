@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -61,6 +64,27 @@ def test_one_thread_if_products_use_one():
         assert threads.count == 1
         here = threading.get_ident()
         assert set(threads.map(lambda _: threading.get_ident(), range(4))) == {here}
+
+
+LOADED_LATER = """
+import numpy
+from threadpoolctl import threadpool_info
+from zeroshift.threads import own_threads
+with own_threads("numpy"):
+    pass
+import scipy.linalg
+with own_threads("numpy"):
+    print(*(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"))
+"""
+
+
+def test_a_library_that_is_loaded_later_uses_one_thread_too():
+    pytest.importorskip("scipy")
+    threads = {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED_LATER], env=os.environ | threads, capture_output=True, text=True, check=True
+    )
+    assert set(done.stdout.split()) == {"1"}
 
 
 def test_other_libraries_use_their_own_threads():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from zeroshift.encode.sharded import MAX_MEMBER_BYTES
+
 PAGE = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
 
 
@@ -20,3 +22,7 @@ def test_costs():
         assert float(terabytes) == round(count * 512 * 2 / 1e12, 2)
         assert float(hours) == round(visited / 11_000 / 3600, 1)
         assert float(dollars) == round(visited / 11_000 / 3600 * 0.05, 2)
+
+
+def test_limit_of_files_in_tars():
+    assert int(re.search(r"files of more than (\d+) MiB", PAGE)[1]) * 2**20 == MAX_MEMBER_BYTES

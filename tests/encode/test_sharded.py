@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tarfile
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -33,11 +35,12 @@ def picture(seed: int) -> bytes:
     return content.getvalue()
 
 
-def write_tar(path, samples):
-    with tarfile.open(path, "w") as tar:
+def write_tar(path, samples, pax_headers=None, format=tarfile.PAX_FORMAT):
+    with tarfile.open(path, "w", format=format) as tar:
         for name, content in samples:
             info = tarfile.TarInfo(name)
             info.size = len(content)
+            info.pax_headers = pax_headers or {}
             tar.addfile(info, io.BytesIO(content))
 
 
@@ -112,6 +115,68 @@ def test_damaged_images_and_tars(tars, model, tmp_path):
         run(tars, model, tmp_path / "c", on_error="stop", on_bad_shard="skip")
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [{"GNU.sparse.map": "abc"}, {"GNU.sparse.map": "0,1", "GNU.sparse.size": "zz"},
+     {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}],
+    ids=["map", "size", "major"],
+)  # fmt: skip
+def test_a_tar_with_damaged_headers(tars, model, tmp_path, headers):
+    write_tar(tars / "00001.tar", [("a.png", picture(1))], headers)
+    with pytest.raises(ShardError, match=r"00001\.tar cannot be used: \w+Error: "):
+        run(tars, model, tmp_path / "a")
+    result = run(tars, model, tmp_path / "b", on_bad_shard="skip")
+    assert (result.images, result.skipped_shards) == (10, [str(tars / "00001.tar")])
+
+
+SPARSE = {"GNU.sparse.map": "0,1", "GNU.sparse.size": str(2**40)}
+"""A file of one byte that would take 1 TiB when it is read."""
+
+
+def test_large_files_in_tars_are_not_read(model, tmp_path, monkeypatch):
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for name, content, headers in [
+            ("a.png", b"1", SPARSE), ("b.png", picture(1), {}), ("b.txt", b"1", SPARSE), ("b.json", b"1", SPARSE),
+            ("c.png", bytes(10_000), {}), ("d.mp4", bytes(10_000), {}),
+        ]:  # fmt: skip
+            info = tarfile.TarInfo(name)
+            info.size, info.pax_headers = len(content), headers
+            tar.addfile(info, io.BytesIO(content))
+    monkeypatch.setattr(sharded, "MAX_MEMBER_BYTES", 9_999)
+    result = run(tmp_path, model, tmp_path / "out")
+    assert result.images == 1
+    assert result.skipped_images == [
+        {"image": "a.png", "why": "is a sparse file"},
+        {"image": "c.png", "why": "has 10,000 bytes, more than 9,999"},
+    ]
+
+
+def test_a_file_that_ends_after_the_tar(tmp_path):
+    """Its data would be skipped block by block, without an end."""
+    info = tarfile.TarInfo("a.mp4")
+    info.size = 2**60
+    (tmp_path / "a.tar").write_bytes(info.tobuf(tarfile.GNU_FORMAT) + bytes(10_240))
+    with pytest.raises(ShardError, match="unexpected end of data"):
+        list(open_image_shards(tmp_path)[0].read())
+
+
+def test_names_that_are_not_utf_8(model, tmp_path):
+    from pyarrow import parquet
+
+    name = os.fsdecode(b"caf\xe9.png")
+    for folder in ("tars", "photos"):
+        (tmp_path / folder).mkdir()
+    write_tar(tmp_path / "tars" / "a.tar", [(name, picture(1))], format=tarfile.GNU_FORMAT)
+    folders = ["tars"]
+    with suppress(OSError):  # file systems of macOS and Windows have no such names
+        (tmp_path / "photos" / name).write_bytes(picture(1))
+        folders.append("photos")
+    for folder in folders:
+        assert run(tmp_path / folder, model, tmp_path / "out" / folder).images == 1
+        table = parquet.read_table(tmp_path / "out" / folder / "metadata" / "metadata_0.parquet")
+        assert table["image_path"].to_pylist() == ["caf\\udce9.png"]
+
+
 def test_a_folder_of_images(model, tmp_path):
     folder = tmp_path / "photos" / "cats"
     folder.mkdir(parents=True)
@@ -140,3 +205,23 @@ def test_urls(tars, model):
 def test_nothing_there(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no \.tar files and no images"):
         open_image_shards(tmp_path)
+
+
+def test_tars_and_images_in_one_folder(tmp_path):
+    (tmp_path / "cats").mkdir()
+    (tmp_path / "cats" / "1.png").write_bytes(picture(1))
+    write_tar(tmp_path / "old.tar", [("a.png", picture(2))])
+    with pytest.raises(ValueError, match=r"both tars \(old\.tar\) and images \(cats/1\.png\).*Fix: move"):
+        open_image_shards(tmp_path)
+    assert len(open_image_shards(tmp_path / "old.tar")) == len(open_image_shards(tmp_path / "cats")) == 1
+
+
+def test_a_single_file_must_be_a_tar(tmp_path):
+    import fsspec
+
+    with fsspec.open("memory://one-image/a.png", "wb") as handle:
+        handle.write(picture(1))
+    (tmp_path / "a.png").write_bytes(picture(1))
+    for source in ("memory://one-image/a.png", tmp_path / "a.png"):
+        with pytest.raises(ValueError, match=r"a\.png is a file and no \.tar\. Fix: the folder"):
+            open_image_shards(source)

@@ -62,6 +62,21 @@ def test_a_dictionary_has_the_names_of_an_npz_file(tmp_path):
     assert_same(found, wanted)
 
 
+def test_other_entries_of_a_dictionary(tmp_path):
+    """Names that other programs use too, for what is no array."""
+    made = {
+        "features": torch.as_tensor(unit(6, 4)), "prototypes": torch.as_tensor(unit(3, 4)), "meta": {"model": "ViT"},
+        "labels": None, "class_names": None, "logit_scale": None, "prototypes_note": "x", "prototypes_of": ["a", "b"],
+        "extra_features_note": "y",
+    }  # fmt: skip
+    torch.save(made, tmp_path / "set.pt")
+    found = FeatureSet.load(tmp_path / "set.pt", check=False)
+    assert_same(found, FeatureSet(unit(6, 4), prototypes=unit(3, 4), provenance={"model": "ViT"}))
+    assert found.provenance == {"model": "ViT"}
+    torch.save(made | {"meta": None}, tmp_path / "set.pt")
+    assert FeatureSet.load(tmp_path / "set.pt", check=False).provenance == {}
+
+
 @pytest.mark.parametrize("suffix", [".pt", ".npz", ".safetensors"])
 def test_arrays_of_other_names(tmp_path, arrays, expected, suffix):
     path = tmp_path / f"mine{suffix}"

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import os
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-
-import numpy as np
 
 from zeroshift.cli._encoder_options import EncodingOptions
 from zeroshift.cli._output_paths import check_output_folder, claim
@@ -56,12 +53,12 @@ def run_image_shards(
     others: dict[str, object],
 ) -> None:
     """Encode the images, and the class names if they are given."""
+    shards = open_image_shards(source, images_per_shard=images_per_shard)
     refused = [option for option, given in others.items() if given]
     if refused:
         raise ValueError(f"{refused[0]} cannot be used with images in shards. Fix: leave it out.")
     if classes is None and (prompts or template or templates):
         raise ValueError("prompts are made of class names, and there are none. Fix: --classes cat,dog.")
-    shards = open_image_shards(source, images_per_shard=images_per_shard)
     folder = Folder.of(url_of(out))
     written = set((folder / "img_emb").names())
     left = [shard for shard in shards if f"img_emb_{shard.number}.npy" not in written]
@@ -83,6 +80,7 @@ def run_image_shards(
         claim(Path(folder.path, "img_emb"))
     encoder = encoding.load_encoder() if classes is not None else encoding.load_images_only()
     about: dict[str, object] = {"encoder": encoder.describe()}
+    prototypes = None
     if classes is not None:
         assert isinstance(encoder, Encoder)
         names = parse_class_names(classes, "--classes")
@@ -90,12 +88,9 @@ def run_image_shards(
         modes = make_prompts(prompts, named, template=template, templates=templates)
         if len(modes) > 1:
             raise ValueError("--prompts names several modes; images in shards take one. Fix: keep one.")
-        texts = encode_classes(
+        prototypes = encode_classes(
             encoder, modes[0].for_classes(names), templates=modes[0].templates, cache=encoding.cache_folder
-        )
-        content = io.BytesIO()
-        np.save(content, texts.prototypes.astype(np.float32))
-        folder.write("prototypes.npy", content.getvalue())
+        ).prototypes
         about |= {"class_names": list(names), "logit_scale": encoder.logit_scale, "prompts": modes[0].describe()}
     load = partial(
         registry.load_image_encoder, os.path.abspath(encoder.source) if os.path.exists(encoder.source) else (
@@ -106,7 +101,8 @@ def run_image_shards(
     with ShardProgress(quiet=quiet, unit="shards") as progress:
         result = extract_shards(
             shards, encoder, folder.path, load=load, on=on or "local:1", threads=encoding.workers or 2,
-            storage=storage, on_error=encoding.on_error, on_bad_shard=on_bad_shard, about=about, progress=progress,
+            storage=storage, on_error=encoding.on_error, on_bad_shard=on_bad_shard,
+            prototypes=prototypes, about=about, progress=progress,
         )  # fmt: skip
     for path in result.skipped_shards:
         print_warning(f"skipped: the shard {path} cannot be used")

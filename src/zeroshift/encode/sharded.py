@@ -35,6 +35,9 @@ ABOUT = "zeroshift.json"
 IMAGES_PER_SHARD = 10_000
 """Images of a folder that become one file."""
 
+MAX_MEMBER_BYTES = 256 * 2**20
+"""Largest file in a tar that is read."""
+
 DECODED_BATCHES = 3
 """Batches of decoded images that may wait for the encoder; bounds the memory."""
 
@@ -54,22 +57,25 @@ class ImageShard:
     def __str__(self) -> str:
         return self.path if not self.names else f"{self.path} ({self.names[0]} to {self.names[-1]})"
 
-    def read(self) -> Iterator[tuple[str, bytes, dict[str, str]]]:
-        """The name, the content and the texts (by suffix) of every image, in order."""
+    def read(self) -> Iterator[tuple[str, bytes | ImageError, dict[str, str]]]:
+        """The name, the content (or why it is not read) and the texts (by suffix) of every image, in order."""
         if not self.names:
             yield from self._read_tar()
             return
         for name in self.names:
             with open_file(f"{self.path}/{name}") as handle:
                 content = handle.read()
-            yield name, content, {}
+            yield _encodable(name), content, {}
 
-    def _read_tar(self) -> Iterator[tuple[str, bytes, dict[str, str]]]:
+    def _read_tar(self) -> Iterator[tuple[str, bytes | ImageError, dict[str, str]]]:
         """Members of a sample have the same name up to the first point of the last part, and follow each other."""
         key, image, texts = "", None, dict[str, str]()
         try:
+            size = self.size or _size(self.path)
             with open_file(self.path) as handle, tarfile.open(fileobj=handle, mode="r|") as tar:
                 for member in tar:
+                    if size and tar.offset > size:
+                        raise tarfile.ReadError("unexpected end of data")
                     if not member.isfile():
                         continue
                     folder, _, last = member.name.rpartition("/")
@@ -79,28 +85,52 @@ class ImageShard:
                         yield *image, texts
                     if this != key:
                         key, image, texts = this, None, {}
-                    opened = tar.extractfile(member)
-                    content = b"" if opened is None else opened.read()
                     if f".{suffix.lower()}" in IMAGE_SUFFIXES:
-                        image = (member.name, content)
+                        image = (_encodable(member.name), _content(tar, member))
                     elif suffix in ("txt", "cls"):
-                        texts[suffix] = content.decode(errors="replace").strip()
+                        text = _content(tar, member)
+                        if isinstance(text, bytes):
+                            texts[suffix] = text.decode(errors="replace").strip()
                 if image is not None:
                     yield *image, texts
-        except (tarfile.TarError, EOFError, OSError) as error:
+        except Exception as error:  # whatever the file system raises, or tarfile for a damaged header
             raise ShardError(self.path, f"{type(error).__name__}: {error}") from error
+
+
+def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes | ImageError:
+    """What a file in a tar contains, or why it is not read: a small tar must not need much memory."""
+    name = _encodable(member.name)
+    if member.issparse():
+        return ImageError(name, "is a sparse file", "write the tar without --sparse")
+    if member.size > MAX_MEMBER_BYTES:
+        return ImageError(name, f"has {member.size:,} bytes, more than {MAX_MEMBER_BYTES:,}", "shrink it, or remove it")
+    opened = tar.extractfile(member)
+    return b"" if opened is None else opened.read()
+
+
+def _encodable(name: str) -> str:
+    r"""A name that parquet can store: bytes that are not UTF-8 are written as \udcXX."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 def open_image_shards(
     source: str | os.PathLike[str], *, images_per_shard: int = IMAGES_PER_SHARD
 ) -> tuple[ImageShard, ...]:
     """The tars at `source` (one, or those in a folder), or the image files in a folder and its subfolders; on this
-    machine or at an fsspec URL."""
+    machine or at an fsspec URL. A folder with both is refused."""
     path = Folder.of(source).path.rstrip("/")
-    tars = [path] if path.endswith(".tar") else list_files(path, (".tar",))
+    is_tar = (path.split("?")[0] if is_url(path) else path).endswith(".tar")
+    tars = [path] if is_tar else list_files(path, (".tar",))
+    if tars == [path] and not is_tar:
+        raise ValueError(f"{source} is a file and no .tar. Fix: the folder it is in, or a .tar.")
+    names = [] if is_tar else _image_names(path)
+    if tars and names:
+        raise ValueError(
+            f"{source} has both tars ({PurePosixPath(tars[0]).name}) and images ({names[0]}), and only one kind is "
+            "encoded at a time. Fix: move the tars, or the images, to another folder."
+        )
     if tars:
         return tuple(ImageShard(number, tar, size=_size(tar)) for number, tar in enumerate(tars))
-    names = _image_names(path)
     if not names:
         raise FileNotFoundError(f"no .tar files and no images at {source}. Fix: check the path.")
     starts = range(0, len(names), images_per_shard)
@@ -216,7 +246,9 @@ class _EncodeShard:
         (self.out / "img_emb").write(f"img_emb_{number}.npy", content.getvalue())  # last: it says that both are there
 
 
-def _decode(content: bytes, name: str, preprocessing: Preprocessing) -> Pixels:
+def _decode(content: bytes | ImageError, name: str, preprocessing: Preprocessing) -> Pixels:
+    if isinstance(content, ImageError):
+        raise content
     image = decode(content, name, upright=True, transparency="white").image
     try:
         return preprocessing(image)
@@ -235,6 +267,7 @@ def extract_shards(
     storage: str = "float16",
     on_error: str = "skip",
     on_bad_shard: str = "raise",
+    prototypes: np.ndarray | None = None,
     about: dict[str, Any] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> ShardedExtraction:
@@ -248,7 +281,8 @@ def extract_shards(
     threads : that decode images, in each process.
     on_error : "skip" leaves out images that cannot be read, "stop" raises for the first.
     on_bad_shard : "raise", or "skip" to leave out shards that cannot be read.
-    about : more that is written to `out/zeroshift.json`.
+    prototypes : of the classes, written to `out/prototypes.npy`.
+    about : more that is written to `out/zeroshift.json`; what an earlier call wrote there stays.
     progress : called after every shard with what is done, the number of shards done, and all.
     """
     folder = Folder.of(out)
@@ -258,7 +292,12 @@ def extract_shards(
         "storage": storage,
         "shards": hashlib.sha256(repr([(s.number, s.path, s.names, s.size) for s in shards]).encode()).hexdigest(),
     }
-    _claim(folder, json.loads(json.dumps(identity)), about or {})
+    known = _check_identity(folder, json.loads(json.dumps(identity)))
+    if prototypes is not None:
+        content = io.BytesIO()
+        np.save(content, prototypes.astype(np.float32), allow_pickle=False)
+        folder.write("prototypes.npy", content.getvalue())
+    folder.write(ABOUT, json.dumps({**known, "identity": identity, **(about or {})}, indent=1).encode())
     written = {name for name in (folder / "img_emb").names() if name.endswith(".npy")}
     left = [shard for shard in shards if f"img_emb_{shard.number}.npy" not in written]
     done = len(shards) - len(left)
@@ -280,10 +319,11 @@ def extract_shards(
     return result
 
 
-def _claim(folder: Folder, identity: dict[str, Any], about: dict[str, Any]) -> None:
-    """Note in the folder what its features are made with; refuse a folder of other features."""
-    before = folder.read(ABOUT)
-    known = None if before is None else json.loads(before).get("identity")
+def _check_identity(folder: Folder, identity: dict[str, Any]) -> dict[str, Any]:
+    """What the folder says about its features; refuse a folder of other features."""
+    content = folder.read(ABOUT)
+    about: dict[str, Any] = {} if content is None else json.loads(content)
+    known = about.get("identity")
     if known is not None and known != identity:
         changed = ", ".join(name for name in identity if known.get(name) != identity[name])
         raise FileExistsError(
@@ -291,4 +331,4 @@ def _claim(folder: Folder, identity: dict[str, Any], about: dict[str, Any]) -> N
         )
     if known is None and (folder / "img_emb").names():
         raise FileExistsError(f"{folder} has features that zeroshift did not make. Fix: write to another folder.")
-    folder.write(ABOUT, json.dumps({"identity": identity, **about}, indent=1).encode())
+    return about

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from zeroshift.arrays import is_array
 from zeroshift.features.checks import UNNAMED_PROMPT
 from zeroshift.features.torch_files import TORCH_SUFFIXES, read_torch
 from zeroshift.files import FileFormatError, checked_path
@@ -152,7 +153,11 @@ def read_arrays(
     content = read_torch(path)
     if isinstance(content, np.ndarray):
         return content
-    return list(content), {name: value for name, value in content.items() if needed(name)}
+    return list(content), {
+        name: value
+        for name, value in content.items()
+        if name in keys.values() or (needed(name) and value is not None and (name in NPZ_KEYS or is_array(value)))
+    }
 
 
 def names_in(path: str | os.PathLike[str]) -> list[str]:
@@ -281,7 +286,8 @@ def _fields_by_name(
     if "logit_scale" in arrays:
         fields["logit_scale"] = np.asarray(arrays["logit_scale"]).squeeze()
     if "meta" in arrays:
-        fields["provenance"] = parse_json(str(arrays["meta"]), f"{path}: meta")
+        meta = arrays["meta"]
+        fields["provenance"] = meta if isinstance(meta, Mapping) else parse_json(str(meta), f"{path}: meta")
     return {**fields, **given}
 
 

@@ -211,10 +211,10 @@ class COSMIC(TwoEncoderMethod):
         return self._answer_views_both(views, second, probabilities=False)
 
     def _answer_views_both(self, views: Array, second: Array, *, probabilities: bool) -> Array:
-        images, single = as_images(views, self.dimension)
+        images, single = as_images(views, self.dimension, empty=True)
         second = as_floats("second", second)
         other = second[None, :] if single and len(second.shape) == 1 else second
-        check_matrix("second", other)
+        check_matrix("second", other, empty=True)
         if other.shape[0] != images.shape[0]:
             raise ValueError(
                 f"second has {other.shape[0]} rows, but there are {images.shape[0]} images with views. "
