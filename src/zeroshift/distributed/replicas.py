@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import os
+import secrets
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,15 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from zeroshift.arrays import Array, check_matrix, to_numpy
-from zeroshift.distributed.adaptation import Progress, Reading, Task, answer_columns, write_answers
+from zeroshift.distributed.adaptation import (
+    PROGRESS,
+    Progress,
+    Reading,
+    Task,
+    answer_columns,
+    own_predictions,
+    write_answers,
+)
 from zeroshift.distributed.executors import Executor, use_executor
 from zeroshift.distributed.folders import Folder
 from zeroshift.distributed.shards import FeatureShards
@@ -230,9 +239,7 @@ def follow_shards(
     folder = None
     if out is not None:
         folder = Folder.of(out) / "predictions"
-        for old in folder.names():
-            if old.startswith("predictions_"):
-                folder.remove(old)
+        own_predictions(Folder.of(out), secrets.token_hex(8))  # of no other run: nothing is continued
     parts = [_parts(shards, index, replicas, every) for index in range(replicas)]
     names = None if class_names is None else tuple(class_names)
     following = _Follow(Reading(normalize, on_bad_shard == "skip"), folder, names)
@@ -244,6 +251,8 @@ def follow_shards(
             rows += answered
             if progress is not None:
                 progress("online", rows, shards.rows)
+    if out is not None:
+        (Folder.of(out) / PROGRESS).remove_all()
     _learn_all(method, made[0])
     return list(bad)
 
