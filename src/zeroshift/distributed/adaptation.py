@@ -301,6 +301,20 @@ def check_learns_in_passes(method: type[Method]) -> None:
         )
 
 
+def check_arguments(
+    method: Method, shards: FeatureShards, class_names: Sequence[str] | None, on_bad_shard: str
+) -> None:
+    if on_bad_shard not in ("raise", "skip"):
+        raise ValueError(f"on_bad_shard must be 'raise' or 'skip'; got {on_bad_shard!r}. Fix: on_bad_shard='skip'.")
+    if shards.dimension != method.dimension:
+        raise ValueError(
+            f"the shards have d = {shards.dimension} columns, but the prototypes have d = {method.dimension}. "
+            "Features and prototypes must come from the same encoder."
+        )
+    if class_names is not None and len(class_names) != method.n_classes:
+        raise ValueError(f"class_names must be {method.n_classes} names; got {len(class_names)}.")
+
+
 def _gpus(device: str | None) -> float:
     """What a task on Ray needs for this device."""
     return 1.0 if device is not None and device.startswith("cuda") else 0.0
@@ -384,15 +398,7 @@ def adapt(
     progress : called after every task.
     """
     check_learns_in_passes(type(method))
-    if on_bad_shard not in ("raise", "skip"):
-        raise ValueError(f"on_bad_shard must be 'raise' or 'skip'; got {on_bad_shard!r}. Fix: on_bad_shard='skip'.")
-    if shards.dimension != method.dimension:
-        raise ValueError(
-            f"the shards have d = {shards.dimension} columns, but the prototypes have d = {method.dimension}. "
-            "Features and prototypes must come from the same encoder."
-        )
-    if class_names is not None and len(class_names) != method.n_classes:
-        raise ValueError(f"class_names must be {method.n_classes} names; got {len(class_names)}.")
+    check_arguments(method, shards, class_names, on_bad_shard)
     began = time.perf_counter()
     fitted = _fit_rows(shards, fit_rows, exact)
     with use_executor(on, gpus=_gpus(device)) as executor:

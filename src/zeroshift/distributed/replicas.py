@@ -24,6 +24,7 @@ from zeroshift.distributed.adaptation import (
     Reading,
     Task,
     answer_columns,
+    check_arguments,
     own_predictions,
     write_answers,
 )
@@ -166,7 +167,9 @@ def _rounds(
                 replica.receive(changes)
 
 
-def _make_replicas(method: OnlineAnchoredMixture, count: int) -> list[Replica]:
+def _make_replicas(method: OnlineAnchoredMixture, count: int, every: int) -> list[Replica]:
+    if every < 1:
+        raise ValueError(f"every must be at least 1; got {every}. Fix: every={EVERY}.")
     if count < 1:
         raise ValueError(f"replicas must be at least 1; got {count}. Fix: replicas=4.")
     return [Replica(copy.deepcopy(method), str(index)) for index in range(count)]
@@ -189,9 +192,7 @@ def adapt_replicas(
     rows = check_matrix("features", features, columns=method.dimension, classes=method.n_classes)
     if len(keys) != len(rows):
         raise ValueError(f"keys must have one entry per sample; got {len(keys)} for {len(rows)}. Fix: keys=cameras.")
-    if every < 1:
-        raise ValueError(f"every must be at least 1; got {every}. Fix: every={EVERY}.")
-    made = _make_replicas(method, replicas)
+    made = _make_replicas(method, replicas, every)
     of_replica = assign_keys(keys, replicas)
     indices = [np.flatnonzero(of_replica == index) for index in range(replicas)]
     starts = [0] * replicas
@@ -235,17 +236,17 @@ def follow_shards(
 
     The answers are written to `out/predictions`. Returns the shards that could not be used.
     """
-    made = _make_replicas(method, replicas)
-    folder = None
-    if out is not None:
-        folder = Folder.of(out) / "predictions"
-        own_predictions(Folder.of(out), secrets.token_hex(8))  # of no other run: nothing is continued
+    made = _make_replicas(method, replicas, every)
+    check_arguments(method, shards, class_names, on_bad_shard)
+    folder = None if out is None else Folder.of(out) / "predictions"
     parts = [_parts(shards, index, replicas, every) for index in range(replicas)]
     names = None if class_names is None else tuple(class_names)
     following = _Follow(Reading(normalize, on_bad_shard == "skip"), folder, names)
     bad: dict[str, None] = {}
     rows = 0
     with use_executor(on) as executor:
+        if out is not None:
+            own_predictions(Folder.of(out), secrets.token_hex(8))  # of no other run: nothing is continued
         for _, answered, failed in _rounds(made, following, lambda index: next(parts[index], None), executor):
             bad |= dict.fromkeys(failed)
             rows += answered
