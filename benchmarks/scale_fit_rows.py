@@ -1,13 +1,15 @@
-"""What rounds over a sample of 10 % cost in accuracy: bundled packs with noisy copies, 100 000 rows each.
+"""What rounds over a sample of 10 % cost in accuracy: packs with noisy copies, 100 000 rows each.
 
-python benchmarks/scale_fit_rows.py
+python benchmarks/scale_fit_rows.py             the bundled packs
+python benchmarks/scale_fit_rows.py --shares    one of them, with samples of several sizes
+python benchmarks/scale_fit_rows.py --clip      features of CLIP in ../shared/packs/clip
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,8 @@ from zeroshift.data import packs
 from zeroshift.distributed import FeatureShards, adapt
 
 ROWS, NOISE, DRAWS = 100_000, 0.2, 4
+
+CLIP = Path(__file__).resolve().parents[2] / "shared" / "packs" / "clip"
 
 SHARES_OF, SHARES = "cifar10c_fog_5", (0.05, 0.1, 0.2, 0.5)
 
@@ -60,18 +64,16 @@ def compare_shares() -> None:
     replace_section("scale_fit_shares", "\n".join(lines))
 
 
-def main() -> None:
+def compare_packs(sets: Iterable[tuple[str, FeatureSet]], section: str) -> None:
+    """A tenth of the rows against all of them, for each pack."""
     lines = ["| pack | zero-shot | all rows | a tenth, then all once | difference | by draw |", "|---" * 6 + "|"]
     differences = []
-    for info in packs.list():
-        if info.n_views:
-            continue
-        pack = packs.load(info.name)
+    for name, pack in sets:
         found = np.array([measure(pack, ROWS, seed) for seed in range(DRAWS)])
         differences.append(found[:, 2] - found[:, 1])
         means = " | ".join(f"{value:.2f}" for value in found.mean(axis=0))
-        draws = ", ".join(f"{value:+.2f}" for value in differences[-1])
-        lines.append(f"| {info.name} | {means} | {differences[-1].mean():+.2f} | {draws} |")
+        each = ", ".join(f"{value:+.2f}" for value in differences[-1])
+        lines.append(f"| {name} | {means} | {differences[-1].mean():+.2f} | {each} |")
         print(lines[-1], flush=True)
     every = np.concatenate(differences)
     lines += [
@@ -80,8 +82,22 @@ def main() -> None:
         f"standard error {every.std(ddof=1) / len(every) ** 0.5:.2f}; of single draws between {every.min():+.2f} and "
         f"{every.max():+.2f}. {machine()}.",
     ]
-    replace_section("scale_fit_rows", "\n".join(lines))
+    replace_section(section, "\n".join(lines))
+
+
+def main() -> None:
+    if "--shares" in sys.argv[1:]:
+        compare_shares()
+    elif "--clip" in sys.argv[1:]:
+        files = sorted(CLIP.glob("*.npz"))
+        if files:
+            compare_packs(((file.stem, FeatureSet.load(file)) for file in files), "scale_fit_rows_clip")
+        else:
+            print(f"skipped: {CLIP} has no .npz files")
+    else:
+        names = [info.name for info in packs.list() if not info.n_views]
+        compare_packs(((name, packs.load(name)) for name in names), "scale_fit_rows")
 
 
 if __name__ == "__main__":
-    compare_shares() if "--shares" in sys.argv[1:] else main()
+    main()

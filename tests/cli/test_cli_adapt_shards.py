@@ -100,3 +100,23 @@ def test_online_in_replicas(call, folder):
     assert (
         len(list((path / "out" / "predictions").iterdir())) == 6
     )  # four rounds of the first replica, two of the other
+
+
+def test_output_at_a_url(call, folder, monkeypatch):
+    from pyarrow import parquet
+
+    path, features, prototypes = folder
+    elsewhere = path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    done = call(*command(path, "--out", f"file://{path}/at/url", "--json"))
+    assert json.loads(done.stdout)["result"]["out"] == f"file://{path}/at/url"
+    table = parquet.read_table(path / "at" / "url" / "predictions")
+    expected = TransductiveAnchoredMixture(prototypes, logit_scale=20.0).adapt(features).argmax(1)
+    assert table["prediction"].to_pylist() == expected.tolist()
+    done = call(*command(path, "--online", "--out", "simplecache::memory://cli-output-at-a-url/out", "--json"))
+    assert json.loads(done.stdout)["result"]["out"] == "simplecache::memory://cli-output-at-a-url/out"
+    import fsspec
+
+    assert fsspec.filesystem("memory").exists("/cli-output-at-a-url/out/predictions/predictions_0000_000001.parquet")
+    assert list(elsewhere.iterdir()) == []

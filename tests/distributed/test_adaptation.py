@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import threading
@@ -12,8 +13,8 @@ import numpy as np
 import pytest
 
 from worker_functions import double_slowly, slow_once
-from zeroshift import TransductiveADAPT, TransductiveAnchoredMixture
-from zeroshift.distributed import FeatureShards, LocalExecutor, ShardError, adapt, plan
+from zeroshift import OnlineAnchoredMixture, TransductiveADAPT, TransductiveAnchoredMixture
+from zeroshift.distributed import FeatureShards, LocalExecutor, ShardError, adapt, follow_shards, plan
 from zeroshift.testing import make_problem
 
 METHODS = [TransductiveAnchoredMixture, TransductiveADAPT]
@@ -217,3 +218,94 @@ def test_output_at_a_url(problem):
     tables = [parquet.read_table(system.open(name)) for name in names]
     assert np.array_equal(np.concatenate([t["prediction"] for t in tables]), made.predict(features).argmax(1))
     assert not system.exists("/test-output-at-a-url/.progress")
+
+
+def run_until(what, number, made, shards, **arguments):
+    """Adapt, and end with an error at the `number`-th report of this kind."""
+    calls = []
+
+    def stop(doing, rows, total):
+        calls.append(doing)
+        if calls.count(what) == number:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        adapt(made, shards, progress=stop, **arguments)
+
+
+def test_answers_of_another_run_are_not_kept(problem, tmp_path):
+    """A run that is interrupted among its answers, another into the same folder, and the first one again."""
+    _, prototypes, shards = problem
+    opened = FeatureShards.open(shards)
+    arguments = {"on": "local:0", "task_rows": 100, "out": tmp_path / "out"}
+
+    def make(scale=20.0):
+        return TransductiveAnchoredMixture(prototypes, logit_scale=scale)
+
+    adapt(make(), opened, **{**arguments, "out": tmp_path / "expected"})
+    run_until("answers", 1, make(), opened, **arguments)
+    with pytest.warns(UserWarning, match="other shards"):
+        run_until("answers", 3, make(2.0), opened, **arguments)
+    assert adapt(make(), opened, **arguments).answered == 900
+    assert read_predictions(tmp_path / "out").equals(read_predictions(tmp_path / "expected"))
+
+
+def test_answers_of_an_online_run_are_not_kept(problem, tmp_path):
+    _, prototypes, shards = problem
+    opened = FeatureShards.open(shards)
+    arguments = {"on": "local:0", "task_rows": 100, "out": tmp_path / "out"}
+    run_until("answers", 2, TransductiveAnchoredMixture(prototypes), opened, **arguments)
+    online = OnlineAnchoredMixture(prototypes, order="none")
+    follow_shards(online, opened, replicas=2, every=200, on="local:0", out=tmp_path / "out")
+    assert not (tmp_path / "out" / ".progress").exists()
+    adapt(TransductiveAnchoredMixture(prototypes), opened, **arguments)
+    assert read_predictions(tmp_path / "out").num_rows == 900
+
+
+@pytest.mark.parametrize("names", [None, list("ABCDEFG")])
+def test_answers_with_other_names_are_not_kept(problem, tmp_path, names):
+    """The passes are not repeated, but all answers are."""
+    _, prototypes, shards = problem
+    opened = FeatureShards.open(shards)
+    arguments = {"on": "local:0", "task_rows": 100, "out": tmp_path / "out"}
+    first, second = (TransductiveAnchoredMixture(prototypes) for _ in range(2))
+    run_until("answers", 2, first, opened, class_names=names, **arguments)
+    calls = []
+    adapt(second, opened, class_names=list("abcdefg"), progress=lambda what, *_: calls.append(what), **arguments)
+    assert calls == 9 * ["answers"]
+    assert set(read_predictions(tmp_path / "out")["prediction"].to_pylist()) <= set("abcdefg")
+
+
+@pytest.mark.parametrize("url", ["", "file://", "memory://"])
+def test_sums_of_other_content_are_not_used(problem, tmp_path, url):
+    """Features that were extracted again in place, with the same shapes."""
+    features, prototypes, shards = problem
+    source = f"{url}{shards}"
+    if url == "memory://":
+        import fsspec
+
+        fsspec.filesystem("memory").put(f"{shards}/img_emb/", f"{shards}/img_emb/", recursive=True)
+    arguments = {"on": "local:0", "task_rows": 300, "out": tmp_path / "out"}
+    run_until("pass 2", 1, TransductiveAnchoredMixture(prototypes), FeatureShards.open(source), **arguments)
+    other = features[::-1].copy()
+    start = 0
+    for shard in FeatureShards.open(source).shards:
+        content = io.BytesIO()
+        np.save(content, other[start : start + shard.rows])
+        with open_to_write(shard.path) as handle:
+            handle.write(content.getvalue())
+        start += shard.rows
+    made = TransductiveAnchoredMixture(prototypes)
+    with pytest.warns(UserWarning, match="written again since"):
+        adapt(made, FeatureShards.open(source), **arguments)
+    expected = TransductiveAnchoredMixture(prototypes)
+    adapt(expected, FeatureShards.open(source), on="local:0", task_rows=300)
+    assert np.array_equal(made.predict(other), expected.predict(other))
+
+
+def open_to_write(path):
+    if "://" not in path:
+        return open(path, "wb")
+    import fsspec
+
+    return fsspec.open(path, "wb").open()

@@ -121,3 +121,28 @@ def test_refused(problem):
     with pytest.raises(ValueError, match="one entry per sample"):
         adapt_replicas(make(prototypes), features, keys=keys[:5], replicas=2)
     assert np.array_equal(assign_keys(keys, 4), assign_keys([str(key) for key in keys], 4))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"every": 0}, "every must be at least 1; got 0"),
+        ({"replicas": 0}, "replicas must be at least 1; got 0"),
+        ({"class_names": ["a", "b"]}, "class_names must be 6 names; got 2"),
+        ({"class_names": list("abcdefgh")}, "class_names must be 6 names; got 8"),
+        ({"on_bad_shard": "ignore"}, "on_bad_shard must be 'raise' or 'skip'; got 'ignore'"),
+        ({"on": "spark"}, "on must be local"),
+        ({"prototypes": np.eye(6, 8)}, "the shards have d = 16 columns, but the prototypes have d = 8"),
+    ],
+)
+def test_shards_are_refused_before_anything_is_deleted(problem, tmp_path, arguments, message):
+    features, prototypes, _ = problem
+    np.save(tmp_path / "0.npy", features)
+    kept = tmp_path / "out" / "predictions" / "predictions_00000.parquet"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(b"of an earlier run")
+    given = {"replicas": 2, "on": "local:0", **arguments}
+    made = make(given.pop("prototypes", prototypes))
+    with pytest.raises(ValueError, match=message):
+        follow_shards(made, FeatureShards.open(tmp_path / "0.npy"), out=tmp_path / "out", **given)
+    assert kept.exists()

@@ -10,7 +10,7 @@ from pathlib import Path
 from zeroshift.cli._encoder_options import EncodingOptions
 from zeroshift.cli._output_paths import check_output_folder, claim
 from zeroshift.cli._prompt_options import make_prompts
-from zeroshift.cli._shards import ShardProgress, url_of
+from zeroshift.cli._shards import ShardProgress
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.data.image_set import ImageSet
 from zeroshift.data.images import ImageFiles
@@ -36,7 +36,7 @@ def has_image_shards(source: str) -> bool:
 
 def run_image_shards(
     source: str,
-    out: Path,
+    out: str,
     encoding: EncodingOptions,
     *,
     on: str | None,
@@ -59,7 +59,7 @@ def run_image_shards(
         raise ValueError(f"{refused[0]} cannot be used with images in shards. Fix: leave it out.")
     if classes is None and (prompts or template or templates):
         raise ValueError("prompts are made of class names, and there are none. Fix: --classes cat,dog.")
-    folder = Folder.of(url_of(out))
+    folder = Folder.of(out)
     written = set((folder / "img_emb").names())
     left = [shard for shard in shards if f"img_emb_{shard.number}.npy" not in written]
     images, size = sum(len(shard.names) for shard in shards), sum(shard.size for shard in shards)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json as json_module
 import os
-import re
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -47,7 +46,6 @@ __all__ = [
     "ShardProgress",
     "TaskRows",
     "is_sharded",
-    "url_of",
 ]
 
 PANEL = "Features in many files"
@@ -115,15 +113,6 @@ def is_sharded(source: str) -> bool:
     return not is_pack(source) and (is_url(source) or os.path.isdir(source))
 
 
-def url_of(path: Path) -> str:
-    """The path of an output as it was given: a `Path` writes s3://bucket as s3:/bucket.
-
-    >>> url_of(Path("s3://bucket/out")), url_of(Path("out"))
-    ('s3://bucket/out', 'out')
-    """
-    return re.sub(r"^(\w{2,}):/(?!/)", r"\1://", str(path))
-
-
 def _prepare(out: str) -> None:
     """Refuse an output folder of this machine that cannot be written, or that another command writes to."""
     if not is_url(out):
@@ -165,7 +154,7 @@ class ShardOptions:
     def run(
         self,
         source: str,
-        out: Path,
+        out: str,
         chosen: MethodOptions,
         *,
         prototypes: Path | None,
@@ -192,9 +181,9 @@ class ShardOptions:
                 raise ValueError(
                     f"{option} is not for {chosen.info.name}, which is {chosen.info.protocol}. Fix: leave it out."
                 )
-        if out.suffix and not is_url(url_of(out)):
+        if Path(out).suffix and not is_url(out):
             raise ValueError(
-                f"--out must be a folder for features in many files; got {out}. Fix: --out {out.with_suffix('')}."
+                f"--out must be a folder for features in many files; got {out}. Fix: --out {Path(out).with_suffix('')}."
             )
         text, about = _classes_of(source, prototypes)
         scale = about.get("logit_scale") if logit_scale is None else logit_scale
@@ -222,10 +211,10 @@ class ShardOptions:
             return
         if not quiet and not json:
             console(stderr=True).print(plan_table(source, planned))
-        _prepare(url_of(out))
+        _prepare(out)
         with ShardProgress(quiet=quiet) as progress:
             result = adapt(
-                method, shards, **how, out=url_of(out), class_names=names, normalize=normalize, progress=progress,
+                method, shards, **how, out=out, class_names=names, normalize=normalize, progress=progress,
                 on_bad_shard=self.on_bad_shard,
             )  # fmt: skip
         for path in result.skipped[len(shards.skipped) :]:
@@ -239,7 +228,7 @@ class ShardOptions:
         self,
         method: OnlineAnchoredMixture,
         shards: FeatureShards,
-        out: Path,
+        out: str,
         names: Sequence[str] | None,
         *,
         normalize: bool,
@@ -260,11 +249,11 @@ class ShardOptions:
             else:
                 console().print(summary_table(entries))
             return
-        _prepare(url_of(out))
+        _prepare(out)
         began = time.monotonic()
         with ShardProgress(quiet=quiet) as progress:
             bad = follow_shards(
-                method, shards, replicas=replicas, every=every, on=self.on or "local", out=url_of(out),
+                method, shards, replicas=replicas, every=every, on=self.on or "local", out=out,
                 class_names=names, normalize=normalize, on_bad_shard=self.on_bad_shard, progress=progress,
             )  # fmt: skip
         seconds = time.monotonic() - began
@@ -272,7 +261,7 @@ class ShardOptions:
             print_warning(f"skipped: the shard {path} cannot be used")
         if json:
             skipped = [*(error.path for error in shards.skipped), *bad]
-            result = {"rows": method.n_seen, "seconds": seconds, "skipped": skipped, "out": str(out)}
+            result = {"rows": method.n_seen, "seconds": seconds, "skipped": skipped, "out": out}
             print_json({"plan": planned, "result": result})
         elif not quiet:
             entries["seconds"] = f"{seconds:,.1f} ({method.n_seen / max(seconds, 1e-9):,.0f} rows/s)"

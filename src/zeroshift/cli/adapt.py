@@ -69,7 +69,7 @@ def adapt(
         ),
     ],
     out: Annotated[
-        Path,
+        str,
         typer.Option(
             "--out",
             "-o",
@@ -234,7 +234,10 @@ def adapt(
             },
         )  # fmt: skip
         return
-    written = PredictionOptions.parse(out, reject_above=reject_above, top_k=top_k, per_class=per_class, raw_csv=raw_csv)
+    target = Path(out)
+    written = PredictionOptions.parse(
+        target, reject_above=reject_above, top_k=top_k, per_class=per_class, raw_csv=raw_csv
+    )
     files = {"support": support, "validation": validation, "unlabelled": unlabelled}
     second_file = Path(second) if second is not None and is_feature_file(second) else None
     class_names = None if classes is None else _file_or_list(classes)
@@ -242,8 +245,8 @@ def adapt(
     read = (Path(features), prototypes, labels, names_file, second_file, *files.values())
     inputs = [path for path in read if path is not None]
     # The state may be saved over the one it came from: that is how a stream is resumed day after day.
-    check_output_files([out, *([save_state] if save_state else [])], inputs=inputs, force=force)
-    check_output_files([out], inputs=[state_in] if state_in else [], force=force)
+    check_output_files([target, *([save_state] if save_state else [])], inputs=inputs, force=force)
+    check_output_files([target], inputs=[state_in] if state_in else [], force=force)
     check_encoder_options(encoder, revision=revision, device=device, dtype=dtype)
     if state_in is None:
         name = choose_method(method, online=online, transductive=transductive, saves_state=save_state is not None)
@@ -304,7 +307,7 @@ def adapt(
     summary = AdaptSummary(
         comparison,
         made,
-        out,
+        target,
         rejects,
         prompt=prompt,
         own_prompt=extra.own_prompt if encoder is not None else None,

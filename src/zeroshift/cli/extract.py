@@ -35,7 +35,7 @@ def extract(
         ),
     ],
     out: Annotated[
-        Path,
+        str,
         typer.Option(
             "--out",
             "-o",
@@ -141,12 +141,13 @@ def extract(
             },
         )  # fmt: skip
         return
-    if out.suffix != ".safetensors":
+    target = Path(out)
+    if target.suffix != ".safetensors":
         raise ValueError(
-            f"--out must end in .safetensors; got {out}. Fix: {str(out).removesuffix(out.suffix)}.safetensors."
+            f"--out must end in .safetensors; got {out}. Fix: {out.removesuffix(target.suffix)}.safetensors."
         )
     inputs = [Path(given) for given in (source, classes, templates, descriptions) if given is not None]
-    check_output_files([out], inputs=inputs, force=force)
+    check_output_files([target], inputs=inputs, force=force)
     encoding = EncodingOptions(
         encoder=encoder, second_encoder=second_encoder, revision=revision, device=device, dtype=dtype,
         batch_size=batch_size, workers=workers, cache=cache, no_cache=no_cache, on_error=on_error, views=views,
@@ -158,15 +159,15 @@ def extract(
     )  # fmt: skip
     chosen_prompts = make_prompts(prompts, images, template=template, templates=templates, descriptions=descriptions)
     extraction = run_extraction(images, chosen_prompts, encoding, storage=storage, quiet=quiet)
-    extraction.features.save(out)
+    extraction.features.save(target)
     for hint in extraction.features.hints():
         print_warning(f"{source}: {hint}")
     if json:
-        print_json(_record(extraction, out))
+        print_json(_record(extraction, target))
         return
     warn_about_images(extraction)
     if not quiet:
-        console().print(_table(extraction, out))
+        console().print(_table(extraction, target))
 
 
 def _record(extraction: Extraction, out: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import json
 import os
 import tempfile
 import time
+import warnings
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -47,6 +48,12 @@ ANSWER_ROWS = 8192
 """Rows answered together in a worker."""
 
 FIRST_ROWS = 256
+
+PROGRESS = ".progress"
+"""Folder in the output folder with what an interrupted run continues from."""
+
+OWNER = "answers"
+"""File in it with the key of the run whose answers are in `predictions`."""
 
 
 @dataclass(frozen=True)
@@ -260,6 +267,19 @@ def write_answers(folder: Folder, name: str, parts: list[dict[str, Any]]) -> Non
     folder.write(name, content.getvalue())
 
 
+def own_predictions(out: Folder, key: str) -> set[str]:
+    """The files of answers in `out/predictions`, if the run with this key wrote them; those of other runs are deleted.
+    From then on the files are those of this run."""
+    folder, progress = out / "predictions", out / PROGRESS
+    if progress.read(OWNER) == key.encode():
+        return set(folder.names())
+    for old in folder.names():
+        if old.startswith("predictions_"):
+            folder.remove(old)
+    progress.write(OWNER, key.encode())
+    return set()
+
+
 def _fit_rows(shards: FeatureShards, fit_rows: float | None, exact: bool) -> int:
     """Rows of the rounds: `fit_rows` is a share up to 1, or a number of rows."""
     if exact and fit_rows is not None:
@@ -279,6 +299,20 @@ def check_learns_in_passes(method: type[Method]) -> None:
         raise TypeError(
             f"{method.name} cannot learn from shards. Fix: anchored_mixture_transductive or adapt_transductive."
         )
+
+
+def check_arguments(
+    method: Method, shards: FeatureShards, class_names: Sequence[str] | None, on_bad_shard: str
+) -> None:
+    if on_bad_shard not in ("raise", "skip"):
+        raise ValueError(f"on_bad_shard must be 'raise' or 'skip'; got {on_bad_shard!r}. Fix: on_bad_shard='skip'.")
+    if shards.dimension != method.dimension:
+        raise ValueError(
+            f"the shards have d = {shards.dimension} columns, but the prototypes have d = {method.dimension}. "
+            "Features and prototypes must come from the same encoder."
+        )
+    if class_names is not None and len(class_names) != method.n_classes:
+        raise ValueError(f"class_names must be {method.n_classes} names; got {len(class_names)}.")
 
 
 def _gpus(device: str | None) -> float:
@@ -364,15 +398,7 @@ def adapt(
     progress : called after every task.
     """
     check_learns_in_passes(type(method))
-    if on_bad_shard not in ("raise", "skip"):
-        raise ValueError(f"on_bad_shard must be 'raise' or 'skip'; got {on_bad_shard!r}. Fix: on_bad_shard='skip'.")
-    if shards.dimension != method.dimension:
-        raise ValueError(
-            f"the shards have d = {shards.dimension} columns, but the prototypes have d = {method.dimension}. "
-            "Features and prototypes must come from the same encoder."
-        )
-    if class_names is not None and len(class_names) != method.n_classes:
-        raise ValueError(f"class_names must be {method.n_classes} names; got {len(class_names)}.")
+    check_arguments(method, shards, class_names, on_bad_shard)
     began = time.perf_counter()
     fitted = _fit_rows(shards, fit_rows, exact)
     with use_executor(on, gpus=_gpus(device)) as executor:
@@ -410,6 +436,11 @@ class _Run:
     device: str | None
     progress: Progress
     bad: set[str] = field(default_factory=set)
+    runs_before: set[str] = field(init=False)
+    """Keys of runs that were interrupted, until one of them is continued."""
+
+    def __post_init__(self) -> None:
+        self.runs_before = set() if self.out is None else set((self.out / PROGRESS).names()) - {OWNER}
 
     def learn(self) -> int:
         """Learn the set; again without them if shards turn out to be unusable. Returns the number of passes."""
@@ -435,7 +466,7 @@ class _Run:
             "normalize": self.reading.normalize,
         }
         self.key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
-        self.saved = None if self.out is None else self.out / ".progress" / self.key
+        self.saved = None if self.out is None else self.out / PROGRESS / self.key
 
     def _learn_once(self) -> tuple[int, list[str]]:
         try:
@@ -494,7 +525,17 @@ class _Run:
         """The sums of a pass that an earlier driver saved, the number of tasks in them, and unusable shards."""
         content = None if self.saved is None else self.saved.read(f"pass-{number:03d}.npz")
         if content is None:
+            if self.runs_before:
+                warnings.warn(
+                    f"an interrupted run into {self.out} had other shards (or they were written again since), other "
+                    "parameters or another version of zeroshift: this run does not continue it, and starts from its "
+                    "beginning",
+                    UserWarning,
+                    stacklevel=2,
+                )
+            self.runs_before = set()
             return {}, 0, []
+        self.runs_before = set()
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
@@ -527,26 +568,21 @@ class _Run:
     def answer(self, class_names: tuple[str, ...] | None) -> int:
         """Write the answers that are not written yet; returns their number."""
         assert self.out is not None
-        assert self.saved is not None
-        folder = self.out / "predictions"
-        if self.saved.read("answers.json") is None:  # files of another run must not count as answers of this one
-            for old in folder.names():
-                if old.startswith("predictions_"):
-                    folder.remove(old)
-            self.saved.write("answers.json", b"{}")
+        key = hashlib.sha256(json.dumps([self.key, class_names]).encode()).hexdigest()[:16]
+        written = own_predictions(self.out, key)
         with tempfile.TemporaryDirectory() as local:
             path = Path(local, "state.safetensors")
             self.method.save(path)
             state = path.read_bytes()
-        written = set(folder.names())
         left = [task for task in self.tasks if f"predictions_{task.number:05d}.parquet" not in written]
         rows = self.shards.rows - sum(task.rows for task in left)
+        folder = self.out / "predictions"
         function = AnswerTask(state, type(self.method), self.reading, self.sampled, self.device, folder, class_names)
         for answered, bad in self.executor.map(function, left):
             rows += answered
             self.bad |= set(bad)
             self.progress("answers", rows, self.shards.rows)
-        (self.out / ".progress").remove_all()
+        (self.out / PROGRESS).remove_all()
         return rows
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import sys
 from contextlib import suppress
@@ -13,6 +14,10 @@ from typing import Any
 from zeroshift.files import atomic_path
 
 __all__ = ["Folder", "file_system", "import_optional", "is_url", "open_file"]
+
+
+OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"}
+"""Protocols of file systems where a file appears when all of it is there."""
 
 
 def is_url(path: str) -> bool:
@@ -32,6 +37,14 @@ def file_system(path: str) -> Any:
     return import_optional("fsspec", "distributed").core.url_to_fs(path)[0]
 
 
+def _locate(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path in it. A cache (`simplecache::s3://...`) is left out: it may give back
+    what was in a file before."""
+    system, path = import_optional("fsspec", "distributed").core.url_to_fs(url)
+    cache = import_optional("fsspec.implementations.cached", "distributed").CachingFileSystem
+    return (system.fs if isinstance(system, cache) else system), path
+
+
 def open_file(path: str) -> Any:
     """A file, to read bytes from."""
     return file_system(path).open(path, "rb") if is_url(path) else open(path, "rb")
@@ -39,7 +52,8 @@ def open_file(path: str) -> Any:
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder to read from and to write to. A file is there as a whole or not at all.
+    """A folder to read from and to write to. Where a file system renames in one step, and in an object store, a file is
+    there as a whole or not at all.
 
     >>> import tempfile
     >>> folder = Folder(tempfile.mkdtemp()) / "part"
@@ -66,42 +80,64 @@ class Folder:
         """The names in the folder, sorted; none if it does not exist."""
         if not is_url(self.path):
             return sorted(os.listdir(self.path)) if os.path.isdir(self.path) else []
-        system = file_system(self.path)
+        system, path = _locate(self.path)
         system.invalidate_cache()  # other processes may have written meanwhile
         with suppress(FileNotFoundError):
-            return sorted(str(one).rstrip("/").rsplit("/", 1)[-1] for one in system.ls(self.path, detail=False))
+            return sorted(str(one).rstrip("/").rsplit("/", 1)[-1] for one in system.ls(path, detail=False))
         return []
 
     def read(self, name: str) -> bytes | None:
         """The content of a file; None if there is none."""
         try:
-            with open_file(f"{self.path}/{name}") as handle:
-                return bytes(handle.read())
+            if not is_url(self.path):
+                return Path(self.path, name).read_bytes()
+            system, path = _locate(f"{self.path}/{name}")
+            return bytes(system.cat_file(path))
         except FileNotFoundError:
             return None
 
     def write(self, name: str, content: bytes) -> None:
-        path = f"{self.path}/{name}"
-        if is_url(path):
-            system = file_system(path)
-            system.makedirs(self.path, exist_ok=True)
-            system.pipe_file(path, content)
+        if is_url(self.path):
+            system, folder = _locate(self.path)
+            system.makedirs(folder, exist_ok=True)
+            _write_whole(system, folder.rstrip("/"), name, content)
             return
         os.makedirs(self.path, exist_ok=True)
-        with atomic_path(Path(path)) as temporary:
+        with atomic_path(Path(self.path, name)) as temporary:
             temporary.write_bytes(content)
 
     def remove(self, name: str) -> None:
-        path = f"{self.path}/{name}"
-        if is_url(path):
-            file_system(path).rm_file(path)
+        if is_url(self.path):
+            system, path = _locate(f"{self.path}/{name}")
+            system.rm_file(path)
         else:
-            os.unlink(path)
+            os.unlink(Path(self.path, name))
 
     def remove_all(self) -> None:
         """Remove the folder with its content, if it exists."""
         if not is_url(self.path):
             shutil.rmtree(self.path, ignore_errors=True)
             return
+        system, path = _locate(self.path)
         with suppress(FileNotFoundError):
-            file_system(self.path).rm(self.path, recursive=True)
+            system.rm(path, recursive=True)
+
+
+def _write_whole(system: Any, folder: str, name: str, content: bytes) -> None:
+    """Write a file under another name, then rename it; on object stores, uploads are whole by themselves."""
+    path = f"{folder}/{name}"
+    protocols = {system.protocol} if isinstance(system.protocol, str) else set(system.protocol)
+    if protocols & OBJECT_STORES:
+        system.pipe_file(path, content)
+        return
+    temporary = f"{folder}/.{name}.{secrets.token_hex(6)}.tmp"
+    try:
+        system.pipe_file(temporary, content)
+        if system.exists(path):  # not every file system renames to a name that is taken
+            with suppress(FileNotFoundError):  # another worker did the same
+                system.rm_file(path)
+        system.mv(temporary, path)
+    except BaseException:
+        with suppress(Exception):
+            system.rm_file(temporary)
+        raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import os
+import secrets
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,16 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from zeroshift.arrays import Array, check_matrix, to_numpy
-from zeroshift.distributed.adaptation import Progress, Reading, Task, answer_columns, write_answers
+from zeroshift.distributed.adaptation import (
+    PROGRESS,
+    Progress,
+    Reading,
+    Task,
+    answer_columns,
+    check_arguments,
+    own_predictions,
+    write_answers,
+)
 from zeroshift.distributed.executors import Executor, use_executor
 from zeroshift.distributed.folders import Folder
 from zeroshift.distributed.shards import FeatureShards
@@ -157,7 +167,9 @@ def _rounds(
                 replica.receive(changes)
 
 
-def _make_replicas(method: OnlineAnchoredMixture, count: int) -> list[Replica]:
+def _make_replicas(method: OnlineAnchoredMixture, count: int, every: int) -> list[Replica]:
+    if every < 1:
+        raise ValueError(f"every must be at least 1; got {every}. Fix: every={EVERY}.")
     if count < 1:
         raise ValueError(f"replicas must be at least 1; got {count}. Fix: replicas=4.")
     return [Replica(copy.deepcopy(method), str(index)) for index in range(count)]
@@ -180,9 +192,7 @@ def adapt_replicas(
     rows = check_matrix("features", features, columns=method.dimension, classes=method.n_classes)
     if len(keys) != len(rows):
         raise ValueError(f"keys must have one entry per sample; got {len(keys)} for {len(rows)}. Fix: keys=cameras.")
-    if every < 1:
-        raise ValueError(f"every must be at least 1; got {every}. Fix: every={EVERY}.")
-    made = _make_replicas(method, replicas)
+    made = _make_replicas(method, replicas, every)
     of_replica = assign_keys(keys, replicas)
     indices = [np.flatnonzero(of_replica == index) for index in range(replicas)]
     starts = [0] * replicas
@@ -226,24 +236,24 @@ def follow_shards(
 
     The answers are written to `out/predictions`. Returns the shards that could not be used.
     """
-    made = _make_replicas(method, replicas)
-    folder = None
-    if out is not None:
-        folder = Folder.of(out) / "predictions"
-        for old in folder.names():
-            if old.startswith("predictions_"):
-                folder.remove(old)
+    made = _make_replicas(method, replicas, every)
+    check_arguments(method, shards, class_names, on_bad_shard)
+    folder = None if out is None else Folder.of(out) / "predictions"
     parts = [_parts(shards, index, replicas, every) for index in range(replicas)]
     names = None if class_names is None else tuple(class_names)
     following = _Follow(Reading(normalize, on_bad_shard == "skip"), folder, names)
     bad: dict[str, None] = {}
     rows = 0
     with use_executor(on) as executor:
+        if out is not None:
+            own_predictions(Folder.of(out), secrets.token_hex(8))  # of no other run: nothing is continued
         for _, answered, failed in _rounds(made, following, lambda index: next(parts[index], None), executor):
             bad |= dict.fromkeys(failed)
             rows += answered
             if progress is not None:
                 progress("online", rows, shards.rows)
+    if out is not None:
+        (Folder.of(out) / PROGRESS).remove_all()
     _learn_all(method, made[0])
     return list(bad)
 

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -22,6 +22,11 @@ __all__ = ["FeatureShards", "Shard", "ShardError"]
 SUFFIXES = (".npy", ".parquet", ".safetensors")
 SAFETENSORS_TYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
 MOST_HEADER_BYTES = 32 * 2**20
+VERSION_FIELDS = (
+    "size", "mtime", "created", "updated", "last_modified", "LastModified", "etag", "ETag", "md5Hash", "crc32c",
+)  # fmt: skip
+"""What file systems of fsspec call the size, the time of the last change, and checksums."""
+
 OPENED_TOGETHER = 16
 """Headers read at the same time: on a remote file system each takes a while."""
 
@@ -49,6 +54,9 @@ class Shard:
     """Byte at which the numbers begin; 0 in a parquet file."""
     column: str = ""
     """Of a parquet file."""
+    version: str = ""
+    """Size and time of the file when it was opened, and its checksum if the file system has one: a file that is written
+    again is another shard."""
 
     @property
     def name(self) -> str:
@@ -129,7 +137,7 @@ class FeatureShards:
 
         def header(file: str) -> Shard | ShardError:
             try:
-                return _read_header(file, column)
+                return replace(_read_header(file, column), version=_version(file))
             except ShardError as error:
                 return error
             except Exception as error:  # whatever the file system or the format raises
@@ -184,6 +192,7 @@ def list_files(source: str, suffixes: tuple[str, ...]) -> list[str]:
     """The file itself, or those with these suffixes in a folder, in natural order; none if there is nothing."""
     if is_url(source):
         system = file_system(source)
+        system.invalidate_cache()  # files may have been written again since they were listed
         prefix = source.split("://")[0] + "://"
 
         def is_folder(path: str) -> bool:
@@ -212,6 +221,14 @@ def list_files(source: str, suffixes: tuple[str, ...]) -> list[str]:
 def _natural(path: str) -> list[Any]:
     """Sorts img_emb_2 before img_emb_10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path)]
+
+
+def _version(path: str) -> str:
+    if not is_url(path):
+        found = os.stat(path)
+        return f"{found.st_size} {found.st_mtime_ns}"
+    info = file_system(path).info(path)
+    return " ".join(f"{name}={info[name]}" for name in VERSION_FIELDS if info.get(name) is not None)
 
 
 def _read_header(path: str, column: str | None) -> Shard:
