@@ -543,7 +543,8 @@ class _ImageRunner:
 def _check_method(method: Method, encoder: Encoder) -> None:
     if not isinstance(method, Method):
         raise TypeError(
-            f"method must be a method of zeroshift.methods; got {type(method).__name__}. Fix: make_method(name, ...)."
+            f"method must be a method of zeroshift.methods; got {type(method).__name__}. "
+            "Fix: zeroshift.encode.make_method(name, encoder, class_names)."
         )
     if not isinstance(encoder, Encoder):
         raise TypeError(
@@ -552,7 +553,7 @@ def _check_method(method: Method, encoder: Encoder) -> None:
     if method.dimension != encoder.dimension:
         raise ValueError(
             f"method has prototypes of d = {method.dimension}, the encoder gives d = {encoder.dimension}. "
-            "Fix: make_method(name, encoder, class_names)."
+            "Fix: zeroshift.encode.make_method(name, encoder, class_names)."
         )
     for name in method.model_parameters:
         model = getattr(method, name)
@@ -561,7 +562,7 @@ def _check_method(method: Method, encoder: Encoder) -> None:
             raise ValueError(
                 f"{name} of {method.name} was made from another encoder ({source}) than the one given "
                 f"({encoder.key()}). "
-                "Fix: make_method(name, encoder, class_names)."
+                "Fix: zeroshift.encode.make_method(name, encoder, class_names)."
             )
 
 
