@@ -342,9 +342,8 @@ def _find_method(name: str) -> MethodSpec:
     method = name.split("+")[0]
     if method not in known:
         guess = did_you_mean(name, [*known, "all", *GROUPS, FILTERED])
-        raise ValueError(
-            f"--methods: no method is called {method!r}. {guess}Known: {', '.join(known)}; all, {', '.join(GROUPS)}."
-        )
+        rest = "Fix: see `zeroshift methods`." if guess else f"Known: {', '.join(known)}; all, {', '.join(GROUPS)}."
+        raise ValueError(f"--methods: no method is called {method!r}. {guess}{rest}")
     try:
         return MethodSpec.named(name)
     except ValueError as error:
