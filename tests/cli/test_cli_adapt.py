@@ -296,6 +296,23 @@ def test_swapped_features_and_prototypes_are_a_warning(call, small, tmp_path):
     assert "swapped" not in right.stderr + named.stderr
 
 
+def test_swapped_features_and_prototypes_of_one_file_are_a_warning(call, small, tmp_path):
+    file = tmp_path / "clip.npz"
+    np.savez(file, image_features=small.features, text_features=small.prototypes_for())
+    out = ["--out", tmp_path / "p.csv", "--force"]
+    right = call("adapt", file, "--features-key", "image_features", "--prototypes-key", "text_features", *out)
+    swapped = call("adapt", file, "--features-key", "text_features", "--prototypes-key", "image_features", *out)
+    assert [done.exit_code for done in (right, swapped)] == [0, 0], right.stderr + swapped.stderr
+    counts = f"({small.n_samples:,} in {file}) than samples ({small.n_classes:,} in {file})"
+    assert f"more prototypes {counts}" in " ".join(swapped.stderr.split())
+    assert "the two arrays are not swapped" in swapped.stderr
+    assert "swapped" not in right.stderr
+    # A file with the names of its classes says which are the prototypes.
+    names = [f"kind {k}" for k in range(small.n_classes)]
+    FeatureSet(small.features[:2], prototypes=small.prototypes, class_names=names).save(tmp_path / "few.safetensors")
+    assert "swapped" not in call("adapt", tmp_path / "few.safetensors", *out).stderr
+
+
 def test_an_assumed_logit_scale_is_reported(call, small, tmp_path):
     np.save(tmp_path / "x.npy", small.features)
     np.save(tmp_path / "t.npy", small.prototypes_for())

@@ -160,7 +160,8 @@ def test_a_method_on_images_says_where_it_runs(call, name):
 
 
 def test_other_methods_do_not_say_where_they_run(call):
-    assert "runs in Python only (not by classify, adapt or compare)" in " ".join(call("methods", "selftpt").stdout.split())
+    shown = " ".join(call("methods", "selftpt").stdout.split())
+    assert "runs in Python only (not by classify, adapt or compare) state" in shown
     for name in ("tda", "tpt", "b2tpt", "coop"):
         assert "in Python only" not in call("methods", name).stdout
 

@@ -150,9 +150,10 @@ def _print_method(out: Console, method: MethodInfo) -> None:
 
 
 def _facts(method: MethodInfo) -> dict[str, str]:
-    needs = describe_needs(method).replace("(", "(optional: ") or "nothing but prototypes"
+    needs, bracket, optional = describe_needs(method).partition("(")
+    optional = f" (optional: {optional}" if bracket else ""
     facts = {
-        "needs": needs,
+        "needs": f"{needs.strip() or 'nothing but prototypes'}{optional}",
         **_where(method),
         "state": method.state_size,
         "cost": method.complexity,
