@@ -116,7 +116,7 @@ def test_gains_of_the_decision_table():
     text = (ROOT / "docs" / "choose.md").read_text()
     for method in (
         "anchored_mixture_transductive", "anchored_mixture_online", "t3a", "adapt_transductive", "adapt_online",
-        "anchored_mixture_transductive+support", "timo",
+        "anchored_mixture_transductive+support", "timo", "gda_clip",
     ):  # fmt: skip
         found = gains(method)
         clip = mean(gain for name, gain in found.items() if "_clip_" in name)

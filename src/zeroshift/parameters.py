@@ -91,6 +91,9 @@ class Number(Constraint):
 
     def describe(self) -> str:
         what = "an integer" if self.integer else "a number"
+        if self.low == -math.inf:
+            kind = what.split()[1]
+            return f"any {kind}" if self.high == math.inf else f"{what} of at most {self.high:g}"
         if self.high < math.inf:
             if self.above:
                 return f"{what} greater than {self.low:g} and at most {self.high:g}"
@@ -202,7 +205,8 @@ class Model(Constraint):
     """The call that makes one, for messages."""
 
     def describe(self) -> str:
-        return f"a {self.kind.__name__}, as {self.made_by} makes it"
+        name = self.kind.__name__
+        return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}, as {self.made_by} makes it"
 
     def accept(self, value: Any) -> Any:
         if not isinstance(value, self.kind):

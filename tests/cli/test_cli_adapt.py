@@ -46,9 +46,7 @@ def test_csv_is_what_the_library_predicts(call, small, small_file, tmp_path):
 
 NOT_FEATURES = {"views", "text", "vision", "images", "towers", "second"}
 FEATURES_ALONE = [
-    info.name
-    for info in methods.list_methods()
-    if "released" not in info.name and not NOT_FEATURES & set(info.needs)
+    info.name for info in methods.list_methods() if "released" not in info.name and not NOT_FEATURES & set(info.needs)
 ]
 """Methods that need views are in test_cli_adapt_views.py, those that need a second encoder in test_cli_second.py."""
 
@@ -294,6 +292,23 @@ def test_swapped_features_and_prototypes_are_a_warning(call, small, tmp_path):
         swapped.stderr.split()
     )
     assert "swapped" not in right.stderr + named.stderr
+
+
+def test_swapped_features_and_prototypes_of_one_file_are_a_warning(call, small, tmp_path):
+    file = tmp_path / "clip.npz"
+    np.savez(file, image_features=small.features, text_features=small.prototypes_for())
+    out = ["--out", tmp_path / "p.csv", "--force"]
+    right = call("adapt", file, "--features-key", "image_features", "--prototypes-key", "text_features", *out)
+    swapped = call("adapt", file, "--features-key", "text_features", "--prototypes-key", "image_features", *out)
+    assert [done.exit_code for done in (right, swapped)] == [0, 0], right.stderr + swapped.stderr
+    counts = f"({small.n_samples:,} in {file}) than samples ({small.n_classes:,} in {file})"
+    assert f"more prototypes {counts}" in " ".join(swapped.stderr.split())
+    assert "the two arrays are not swapped" in swapped.stderr
+    assert "swapped" not in right.stderr
+    # A file with the names of its classes says which are the prototypes.
+    names = [f"kind {k}" for k in range(small.n_classes)]
+    FeatureSet(small.features[:2], prototypes=small.prototypes, class_names=names).save(tmp_path / "few.safetensors")
+    assert "swapped" not in call("adapt", tmp_path / "few.safetensors", *out).stderr
 
 
 def test_an_assumed_logit_scale_is_reported(call, small, tmp_path):

@@ -56,6 +56,12 @@ def test_a_bad_parameter(error_message, settings, message):
         (["--method", "adapt_onlin"], "Did you mean 'adapt_online'?"),
         (["--method", "adapt_released_online"], "needs scale"),
         (
+            ["--method", "mint"],
+            "Fix: in Python, zeroshift.pipeline(encoder, classes, 'mint', ...), with an encoder that has CLIP's vision "
+            "transformer.",
+        ),
+        (["--method", "selftpt"], "class_names, source=zeroshift.methods.selftpt_source(text, support))."),
+        (
             ["--method", "transclip", "--save-state", "state.safetensors"],
             "--save-state: transclip learns from each set separately and cannot resume from a state. "
             "Fix: leave out --save-state, or choose an online method.",

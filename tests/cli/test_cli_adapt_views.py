@@ -147,6 +147,6 @@ def test_methods_list_what_they_need(call):
     assert {"views", "text"} < set(needed["tpt"])
     shown = call("methods", "tpt")
     assert "views, text" in shown.stdout
-    assert "(views)" in call("methods", "tda").stdout
+    assert "nothing but prototypes (optional: views)" in call("methods", "tda").stdout
     episodic = call("methods", "--protocol", "episodic", "--json")
     assert "tpt" in {record["name"] for record in json.loads(episodic.stdout)}

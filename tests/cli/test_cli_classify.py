@@ -243,7 +243,12 @@ def test_only_pages_of_zeroshift_are_replaced(classify, photos, tmp_path):
         ),
         (
             ["--classes", "cat,dog", "--method", "batclip"],
-            "--method batclip needs the images themselves, not their features. Fix: in Python, zeroshift.pipeline(",
+            "--method batclip needs the images themselves, not their features. Fix: in Python, zeroshift.pipeline("
+            "encoder, classes, 'batclip', ...), with an encoder that has CLIP's vision transformer; or another method.",
+        ),
+        (
+            ["--classes", "cat,dog", "--method", "selftpt"],
+            "class_names, source=zeroshift.methods.selftpt_source(text, support)); or another method.",
         ),
         (["--classes", "cat,dog", "--method", "gda_clip"], "--method gda_clip needs labelled samples (support)"),
         (

@@ -63,6 +63,18 @@ def test_errors(call, small_file, tmp_path, monkeypatch, options, message):
     assert not (tmp_path / "out" / "runs").exists() or not list((tmp_path / "out" / "runs").iterdir())
 
 
+def test_every_named_method_that_cannot_run_is_listed_with_its_reason(call, small_file, tmp_path):
+    done = call("compare", small_file, "--out", tmp_path / "out", "-m", "zero_shot,cosmic,mint,coop")
+    assert (done.exit_code, done.stdout) == (2, "")
+    for reason in (
+        "coop cannot be compared: it needs the encoder the features come from, to tune its prompts. Fix: --encoder",
+        "cosmic cannot be compared: it needs features of the same images from a second encoder. Fix: zeroshift extract",
+        "mint cannot be compared: it needs the images themselves, not their features. Fix: leave it out; in Python",
+    ):
+        assert reason in done.stderr.splitlines()[-1]
+    assert "zero_shot cannot" not in done.stderr
+
+
 def test_a_set_without_labels(call, small, tmp_path):
     FeatureSet(small.features, prototypes=small.prototypes).save(tmp_path / "bare.safetensors")
     done = call("compare", tmp_path / "bare.safetensors", "--out", tmp_path / "out")

@@ -148,10 +148,48 @@ def test_one_method_with_its_parameters(call):
     assert json.loads(call("methods", "zero_shot", "--json").stdout)["name"] == "zero_shot"
 
 
+def test_optional_inputs_of_a_method_are_called_so(call):
+    assert "needs text, support (optional: order, initial)" in " ".join(call("methods", "coop").stdout.split())
+
+
+@pytest.mark.parametrize("name", ["mint", "tnt", "batclip", "tent", "promptsrc", "dpcore", "promptalign"])
+def test_a_method_on_images_says_where_it_runs(call, name):
+    shown = " ".join(call("methods", name).stdout.split())
+    where = "(not by classify, adapt or compare), on images, with an encoder that has CLIP's vision transformer"
+    assert f"runs in Python only {where}" in shown
+
+
+def test_other_methods_do_not_say_where_they_run(call):
+    shown = " ".join(call("methods", "selftpt").stdout.split())
+    assert "runs in Python only (not by classify, adapt or compare) state" in shown
+    for name in ("tda", "tpt", "b2tpt", "coop"):
+        assert "in Python only" not in call("methods", name).stdout
+
+
+def test_a_method_that_learns_from_no_sample_is_scored_neither_before_nor_after(call):
+    shown = {name: call("methods", name).stdout for name in ("selftpt", "zero_shot", "zlap_inductive", "tda", "tent")}
+    assert [name for name in shown if "the method learns from it" in shown[name]] == ["tda", "tent"]
+
+
 def test_a_misspelt_name_gets_a_suggestion(call):
     done = call("methods", "zero-shot")
     assert done.exit_code == 2
     assert "Did you mean 'zero_shot'?" in done.stderr
+    for command in ("methods", "compare"):
+        options = ["--methods"] if command == "compare" else []
+        misspelt = call(command, *options, "adapt_onlin").stderr
+        assert "Did you mean 'adapt_online'? Fix: see `zeroshift methods`." in " ".join(misspelt.split())
+        assert "adapt_transductive" not in misspelt
+        assert "adapt_transductive" in call(command, *options, "qqq").stderr
+
+
+def test_numbers_and_models_are_described_in_plain_words(call):
+    shown = " ".join(call("methods", "promptsrc").stdout.split())
+    assert "any number" in shown
+    assert "[an IndependentPrompts, as" in shown
+    for name in [info.name for info in methods.list_methods()]:
+        shown = " ".join(call("methods", name).stdout.split())
+        assert "inf" not in [word.strip("[]-.,") for word in shown.split()], name
 
 
 @pytest.mark.parametrize("options", [["--protocol", "online"], ["--needs", "views"], ["--details"], ["--markdown"]])

@@ -75,7 +75,7 @@ def test_selftpt_gets_a_prompt_for_each_place_of_the_name(clip):
 def test_required_parameters_are_requested(clip):
     message = (
         r"tip_adapter needs labelled samples \(support\)\. "
-        r"Fix: make_method\('tip_adapter', encoder, class_names, support=\.\.\.\)"
+        r"Fix: zeroshift.encode.make_method\('tip_adapter', encoder, class_names, support=\.\.\.\)"
     )
     with pytest.raises(TypeError, match=message):
         make_method("tip_adapter", clip, NAMES)

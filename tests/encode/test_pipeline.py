@@ -191,6 +191,7 @@ def test_invalid_arguments(plain):
     method = make_method("zero_shot", plain, NAMES)
     for options, kind, message in [
         ({"classes": []}, (ValueError, TypeError), "class"),
+        ({"classes": ["cat"]}, ValueError, "classes has only 'cat'; a classifier needs at least two classes. Fix: "),
         ({"classes": NAMES[:2], "method": method}, ValueError, "classes has 2 names, but the method has 3"),
         ({"classes": NAMES, "method": "nothing"}, ValueError, "nothing"),
         ({"classes": NAMES, "method": method, "prompts": "vanilla"}, ValueError, "prompts cannot be given with"),

@@ -57,6 +57,8 @@ def test_inputs_follow_from_the_declaration(name, required, optional, settings):
         ("adapt_online", [], ["views"], "needs several views of each image. Fix: not here"),
         ("adapt_released_online", [], [], "which has no default. Fix: --set scale=VALUE"),
         ("dpcore", ["source"], [], "needs the images themselves, not their features. Fix: not here"),
+        ("promptalign", [], [], "needs the images themselves, not their features. Fix: not here"),
+        ("selftpt", [], [], "needs source (arrays), which has no default. Fix: not here"),
     ],
 )
 def test_the_first_missing_input_is_named_with_the_fix(name, available, requested, message):

@@ -24,6 +24,7 @@ from zeroshift.methods import MethodInfo, list_methods
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.methods.inputs import (
     OTHER,
+    PYTHON_ONLY,
     SECOND,
     SETTING,
     TEXT,
@@ -42,6 +43,7 @@ from zeroshift.suggest import did_you_mean
 __all__ = ["OPTION_HINTS", "ExtraInputs", "add_second", "check_takes_second"]
 
 OPTION_HINTS = {
+    **PYTHON_ONLY,
     **{name: f"--{name} FILE" for name in ("support", "validation", "unlabelled")},
     "prompts": "leave it out; the prompts of a class are the prompt modes of FEATURES",
     VIEWS: "zeroshift extract --views 64",

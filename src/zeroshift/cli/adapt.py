@@ -35,6 +35,7 @@ from zeroshift.cli._shards import (
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import progress_bar
 from zeroshift.evaluate import StreamStep, compare, zero_shot_baseline
+from zeroshift.features.checks import validate_class_names
 from zeroshift.method import Method
 from zeroshift.methods.inputs import SECOND, TEXT, resolve_inputs
 from zeroshift.report.formatting import format_setting
@@ -284,10 +285,13 @@ def adapt(
     # The labels of bundled packs were checked when the packs were made; a hint that they may be wrong would mislead.
     for hint in [] if is_pack(features) else loaded.hints(prompt):
         print_warning(f"{features}: {hint}")
-    if state_in is None and prototypes is not None and class_names is None and loaded.n_classes > loaded.n_samples:
+    # A file that names its classes says which rows are the prototypes, and so does --classes.
+    unnamed = class_names is None and loaded.class_names == validate_class_names(None, loaded.n_classes)
+    if state_in is None and unnamed and loaded.n_classes > loaded.n_samples:
         print_warning(
-            f"there are more prototypes ({loaded.n_classes:,} in {prototypes}) than samples ({loaded.n_samples:,} in "
-            f"{features}): check that the two files are not swapped"
+            f"there are more prototypes ({loaded.n_classes:,} in {prototypes or features}) than samples "
+            f"({loaded.n_samples:,} in {features}): check that the two {'files' if prototypes else 'arrays'} are not "
+            "swapped"
         )
     with progress_bar(made.name, loaded.n_samples, quiet=quiet, counted=made.protocol != "transductive") as advance:
 

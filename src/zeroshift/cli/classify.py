@@ -28,7 +28,7 @@ from zeroshift.data.image_set import ImageSet
 from zeroshift.encode.extraction import Extraction
 from zeroshift.encode.prompts import Prompts
 from zeroshift.evaluate import compare, zero_shot_baseline
-from zeroshift.methods.inputs import OTHER, SECOND, SETTING, feature_source, missing_input, resolve_inputs
+from zeroshift.methods.inputs import OTHER, PYTHON_ONLY, SECOND, SETTING, feature_source, missing_input, resolve_inputs
 from zeroshift.report.contact_sheet import MAX_IMAGES, THUMBS, check_contact_sheet_target, write_contact_sheet
 from zeroshift.report.formatting import counted
 from zeroshift.report.tables import ReportTable, summary_table
@@ -184,9 +184,7 @@ def classify(
 CLASSIFY_HINTS = {
     SECOND: "--second-encoder ENCODER",
     SETTING: "--set {name}=VALUE",
-    **dict.fromkeys(
-        ("vision", "images"), "in Python, zeroshift.pipeline(encoder, classes, {method!r}); or another method"
-    ),
+    **{name: f"{fix}; or another method" for name, fix in PYTHON_ONLY.items()},
     OTHER: "`zeroshift extract`, then `zeroshift adapt`, which takes it; or another method",
 }
 

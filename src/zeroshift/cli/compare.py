@@ -197,17 +197,17 @@ def compare(
             "--by-set shows the tables of a plain comparison. Fix: leave it out, or zeroshift leaderboard --sets NAME."
         )
     page = PAGE if evaluation is None else LEADERBOARD
-    # A wrong name is refused before any set is read.
-    specs = choose_methods(methods, settings or [], views=True, second=True, encoder=encoder is not None)
-    if encoder is not None and not any(spec.tunes_text for spec in specs):
-        raise ValueError(
-            "--encoder is for methods that tune its prompts, and none is compared. Fix: leave it out, or add -m tpt."
-        )
+    # A wrong name is refused before any set is read; what a method lacks is known only then.
+    choose_methods(methods, settings or [], check_inputs=False)
     datasets = load_datasets(
         absolute_paths(features or [], on), packs, prompt=prompt, normalize=normalize, names_matter=encoder is not None
     )
     views, second = any(dataset.n_views for dataset in datasets), any(dataset.extra for dataset in datasets)
     specs = choose_methods(methods, settings or [], views=views, second=second, encoder=encoder is not None)
+    if encoder is not None and not any(spec.tunes_text for spec in specs):
+        raise ValueError(
+            "--encoder is for methods that tune its prompts, and none is compared. Fix: leave it out, or add -m tpt."
+        )
     encoder_ref = load_encoder_ref(encoder, revision=revision, device=device, dtype=dtype)
     plan = plan_comparison(datasets, specs, orders=orders, shots=shots, encoder=encoder_ref, protocol=evaluation)
     for line in describe_skipped(plan.skipped):
@@ -283,11 +283,18 @@ OPTION_HINTS = {
 
 
 def choose_methods(
-    names: str, settings: Sequence[str], *, views: bool = False, second: bool = False, encoder: bool = False
+    names: str,
+    settings: Sequence[str],
+    *,
+    views: bool = False,
+    second: bool = False,
+    encoder: bool = False,
+    check_inputs: bool = True,
 ) -> list[MethodSpec]:
     """The methods in `names`, each once. Those named one by one must be runnable; those of a group need not.
 
     `views` and `second` say that a set contains views, or features of a second encoder; `encoder` that one is given.
+    Without `check_inputs`, only names and settings are checked.
 
     >>> [spec.label for spec in choose_methods("zero_shot,adapt_online", ["adapt_online.bank_size=8"])]
     ['zero_shot', 'adapt_online bank_size=8']
@@ -313,9 +320,14 @@ def choose_methods(
         for label, spec in chosen.items()
     }
     held = [name for name, there in ((VIEWS, views), (SECOND, second), (TEXT, encoder)) if there]
-    for label in sorted(single):
-        if missing := with_settings[label].missing_input(*held):
-            raise ValueError(f"{label} cannot be compared: it {missing}.")
+    reasons = []
+    for label in sorted(single) if check_inputs else ():
+        spec = with_settings[label]
+        # First what no set can give it: other sets would not help.
+        if reason := spec.missing_input(VIEWS, SECOND, *held) or spec.missing_input(*held):
+            reasons.append(f"{label} cannot be compared: it {reason}.")
+    if reasons:
+        raise ValueError(" ".join(reasons))
     return list(with_settings.values())
 
 
@@ -330,9 +342,8 @@ def _find_method(name: str) -> MethodSpec:
     method = name.split("+")[0]
     if method not in known:
         guess = did_you_mean(name, [*known, "all", *GROUPS, FILTERED])
-        raise ValueError(
-            f"--methods: no method is called {method!r}. {guess}Known: {', '.join(known)}; all, {', '.join(GROUPS)}."
-        )
+        rest = "Fix: see `zeroshift methods`." if guess else f"Known: {', '.join(known)}; all, {', '.join(GROUPS)}."
+        raise ValueError(f"--methods: no method is called {method!r}. {guess}{rest}")
     try:
         return MethodSpec.named(name)
     except ValueError as error:

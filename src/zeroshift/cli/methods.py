@@ -9,8 +9,9 @@ import typer
 
 from zeroshift.cli._method_options import DEFAULT_METHODS
 from zeroshift.cli.console import console, print_json
+from zeroshift.method import Method
 from zeroshift.methods import MethodInfo, get, list_methods
-from zeroshift.methods.inputs import method_inputs
+from zeroshift.methods.inputs import PYTHON_ONLY, method_inputs
 from zeroshift.report.formatting import describe_needs, format_setting
 from zeroshift.report.listings import method_details_table, methods_markdown, methods_table
 from zeroshift.report.tables import ReportColumn, ReportTable, summary_table
@@ -149,14 +150,18 @@ def _print_method(out: Console, method: MethodInfo) -> None:
 
 
 def _facts(method: MethodInfo) -> dict[str, str]:
+    needs, bracket, optional = describe_needs(method).partition("(")
+    optional = f" (optional: {optional}" if bracket else ""
     facts = {
-        "needs": describe_needs(method) or "nothing but prototypes",
+        "needs": f"{needs.strip() or 'nothing but prototypes'}{optional}",
+        **_where(method),
         "state": method.state_size,
         "cost": method.complexity,
     }
     if method.name in RECOMMENDED:
         facts = {"recommended": RECOMMENDED[method.name], **facts}
-    if method.protocol == "online":
+    # A method that keeps the default learns from no sample, and could be scored neither before nor after it.
+    if method.protocol == "online" and method.cls._adapt_scores is not Method._adapt_scores:
         facts["scored"] = f"each sample {method.scored} the method learns from it"
     if method.cls.overconfident:
         facts["probabilities"] = "over-confident: use them only to rank classes"
@@ -165,6 +170,15 @@ def _facts(method: MethodInfo) -> dict[str, str]:
     if method.reconstructed:
         facts["reconstructed"] = method.reconstructed
     return facts
+
+
+def _where(method: MethodInfo) -> dict[str, str]:
+    """Where a method runs that no command can run, because of what it needs."""
+    if not set(PYTHON_ONLY) & set(method.needs):
+        return {}
+    images = {"vision", "images"} & set(method.needs)
+    encoder = ", on images, with an encoder that has CLIP's vision transformer" if images else ""
+    return {"runs": f"in Python only (not by classify, adapt or compare){encoder}"}
 
 
 def _record(method: MethodInfo) -> dict[str, Any]:

@@ -297,9 +297,7 @@ def backup(
         copied = opened.backup(out)
     finally:
         opened.close()
-    console().print(
-        f"{copied['streams']} streams and {copied['snapshots']} snapshots copied to {out}", soft_wrap=True
-    )
+    console().print(f"{copied['streams']} streams and {copied['snapshots']} snapshots copied to {out}", soft_wrap=True)
 
 
 def _open_for_keys(location: str) -> Any:

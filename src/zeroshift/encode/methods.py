@@ -33,7 +33,7 @@ __all__ = ["DEFAULT_MODE", "make_method", "model_sources"]
 DEFAULT_MODE = "ensemble"
 """Prompt mode where no prompts are given: that of `zeroshift extract`."""
 
-HINTS = dict.fromkeys((OTHER, SETTING), "make_method({method!r}, encoder, class_names, {name}=...)")
+HINTS = dict.fromkeys((OTHER, SETTING), "zeroshift.encode.make_method({method!r}, encoder, class_names, {name}=...)")
 
 
 def make_method(

@@ -97,16 +97,15 @@ def pipeline(
     repeated_names : allow a class name twice.
     parameters : the method's own, such as `lag=5`.
     """
+    names = check_class_names(classes, repeated=repeated_names, argument="classes", least=2)  # before any download
     loading, source = {"device": device, "dtype": dtype, "revision": revision}, None
     if not isinstance(encoder, Encoder):
-        names = check_class_names(classes, repeated=repeated_names, argument="classes")  # before a model is downloaded
         source = _lasting_source(encoder)
         encoder = registry.load(encoder, cache=default_cache(), device=device, dtype=dtype, revision=revision)
     elif changed := [name for name, value in loading.items() if value not in ("auto", None)]:
         raise ValueError(
             f"{changed[0]} cannot be given with a loaded encoder. Fix: load_encoder(..., {changed[0]}=...)."
         )
-    names = check_class_names(classes, repeated=repeated_names, argument="classes")
     if isinstance(method, Method):
         if parameters or prompts is not None:
             given = ", ".join([*(["prompts"] if prompts is not None else []), *parameters])
@@ -164,7 +163,7 @@ class Pipeline:
         self._runner = _ImageRunner(
             method, encoder, second, views, generate, upright=upright, transparency=transparency
         )
-        self.classes = tuple(check_class_names(classes, repeated=repeated_names, argument="classes"))
+        self.classes = tuple(check_class_names(classes, repeated=repeated_names, argument="classes", least=2))
         if len(self.classes) != method.n_classes:
             raise ValueError(
                 f"classes has {len(self.classes)} names, but the method has {method.n_classes} prototypes. "
@@ -543,7 +542,8 @@ class _ImageRunner:
 def _check_method(method: Method, encoder: Encoder) -> None:
     if not isinstance(method, Method):
         raise TypeError(
-            f"method must be a method of zeroshift.methods; got {type(method).__name__}. Fix: make_method(name, ...)."
+            f"method must be a method of zeroshift.methods; got {type(method).__name__}. "
+            "Fix: zeroshift.encode.make_method(name, encoder, class_names)."
         )
     if not isinstance(encoder, Encoder):
         raise TypeError(
@@ -552,7 +552,7 @@ def _check_method(method: Method, encoder: Encoder) -> None:
     if method.dimension != encoder.dimension:
         raise ValueError(
             f"method has prototypes of d = {method.dimension}, the encoder gives d = {encoder.dimension}. "
-            "Fix: make_method(name, encoder, class_names)."
+            "Fix: zeroshift.encode.make_method(name, encoder, class_names)."
         )
     for name in method.model_parameters:
         model = getattr(method, name)
@@ -561,7 +561,7 @@ def _check_method(method: Method, encoder: Encoder) -> None:
             raise ValueError(
                 f"{name} of {method.name} was made from another encoder ({source}) than the one given "
                 f"({encoder.key()}). "
-                "Fix: make_method(name, encoder, class_names)."
+                "Fix: zeroshift.encode.make_method(name, encoder, class_names)."
             )
 
 

@@ -10,6 +10,7 @@ from zeroshift import methods
 from zeroshift.methods import MethodInfo
 from zeroshift.methods.inputs import (
     OTHER,
+    PYTHON_ONLY,
     SECOND,
     SETTING,
     TEXT,
@@ -27,6 +28,7 @@ from zeroshift.suggest import did_you_mean
 __all__ = ["COMPARISON_HINTS", "MethodSpec", "list_method_specs"]
 
 COMPARISON_HINTS = {
+    **{name: f"leave it out; {fix}" for name, fix in PYTHON_ONLY.items()},
     VIEWS: "zeroshift extract --views 64",
     TEXT: "--encoder SOURCE",
     SECOND: "zeroshift extract --second-encoder ENCODER",

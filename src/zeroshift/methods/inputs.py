@@ -24,6 +24,7 @@ __all__ = [
     "FEATURE_INPUTS",
     "OTHER",
     "PYTHON_HINTS",
+    "PYTHON_ONLY",
     "SECOND",
     "SETTING",
     "TEXT",
@@ -69,6 +70,18 @@ DESCRIPTIONS = {
 
 SETTING, OTHER = "any setting", "any other input"
 """Keys of hints for parameters that are plain values, and for inputs without their own hint."""
+
+PYTHON_ONLY = {
+    **dict.fromkeys(
+        ("vision", "images"),
+        "in Python, zeroshift.pipeline(encoder, classes, {method!r}, ...), with an encoder that has CLIP's vision "
+        "transformer",
+    ),
+    "source": "in Python, zeroshift.encode.make_method({method!r}, encoder, class_names, "
+    "source=zeroshift.methods.selftpt_source(text, support))",
+}
+"""Inputs that no command can give, and how Python gives them. Methods with a source of another kind also need
+images, which are asked for first."""
 
 PYTHON_HINTS = {
     VIEWS: "zeroshift extract --views 64, or zeroshift.encode.extract(..., views=Views(64))",
@@ -126,7 +139,8 @@ def missing_input(
     hints: Mapping[str, str] = PYTHON_HINTS,
 ) -> str | None:
     """The first input that the method needs, or that is requested for it, and that is not available: "needs ... Fix:
-    ...", to follow the method's name. None if nothing is missing.
+    ...", to follow the method's name. None if nothing is missing. Inputs of `PYTHON_ONLY` come before others: with
+    those alone, a command could not run the method either.
 
     >>> from zeroshift import methods
     >>> missing_input(methods.get("tip_adapter"), [], hints={"support": "--support FILE"})
@@ -134,7 +148,8 @@ def missing_input(
     """
     inputs = method_inputs(info)
     allowed = {parameter.name: parameter.allowed for parameter in info.parameters}
-    for name in add_implied_inputs(info, (*requested, *inputs.required)):
+    wanted = add_implied_inputs(info, (*requested, *inputs.required))
+    for name in sorted(wanted, key=lambda name: name not in PYTHON_ONLY):
         if name in available:
             continue
         described = DESCRIPTIONS.get(name)

@@ -147,7 +147,9 @@ def get(name: str) -> MethodInfo:
     if name.endswith(SUFFIX):
         return MethodInfo.of(StickyFilter.of(get(name.removesuffix(SUFFIX)).cls))
     known = [*methods, *(f"{info.name}{SUFFIX}" for info in list_methods("online") if "+" in name)]
-    raise ValueError(f"no method is called {name!r}. {did_you_mean(name, known)}Known: {', '.join(methods)}.")
+    guess = did_you_mean(name, known)
+    rest = "Fix: see `zeroshift methods`." if guess else f"Known: {', '.join(methods)}."
+    raise ValueError(f"no method is called {name!r}. {guess}{rest}")
 
 
 def create(name: str, prototypes: Array, **parameters: Any) -> Method:

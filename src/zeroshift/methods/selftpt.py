@@ -243,8 +243,9 @@ class SelfTPT(PromptTuned):
     of gradients. Ours are the three prompts of a class, the head, the temperature, weights and step sizes, and the use
     of the mean prompt. Do not compare with published numbers.
 
-    The source needs labels, those of other classes, and the same encoder; the target needs none. Class names that mean
-    nearly the same are pushed apart even if their images look the same. With one class there is nothing to compare.
+    It learns from no sample: `adapt` answers as `predict` does. The source needs labels, those of other classes, and
+    the same encoder; the target needs none. Class names that mean nearly the same are pushed apart even if their images
+    look the same. With one class there is nothing to compare.
     """
 
     name = "selftpt"

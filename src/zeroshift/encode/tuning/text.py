@@ -127,8 +127,11 @@ def prompted_text(
         )
 
 
-def check_class_names(class_names: Sequence[str], *, repeated: bool, argument: str = "class_names") -> tuple[str, ...]:
-    """Check the names: at least one, strings, not blank, and different unless `repeated`. Errors name `argument`."""
+def check_class_names(
+    class_names: Sequence[str], *, repeated: bool, argument: str = "class_names", least: int = 1
+) -> tuple[str, ...]:
+    """Check the names: at least one or two (`least`), strings, not blank, and different unless `repeated`. Errors name
+    `argument`."""
     if isinstance(class_names, str) or not isinstance(class_names, Sequence):
         given = f"the string {class_names!r}" if isinstance(class_names, str) else type(class_names).__name__
         raise TypeError(f"{argument} must be a sequence of names, in order; got {given}. Fix: ['cat', 'dog'].")
@@ -148,6 +151,10 @@ def check_class_names(class_names: Sequence[str], *, repeated: bool, argument: s
                 f"{argument} has {class_names[first]!r} and {name!r}, which make the same prompt (numbers {first} and "
                 f"{number}). Fix: rename one, or pass repeated_names=True if this is intended."
             )
+    if len(class_names) < least:
+        raise ValueError(
+            f"{argument} has only {class_names[0]!r}; a classifier needs at least two classes. Fix: ['cat', 'dog']."
+        )
     return tuple(class_names)
 
 
