@@ -112,7 +112,7 @@ def test_a_custom_text_encoder(clip):
 @pytest.mark.parametrize(
     ("name", "names", "options", "kind", "message"),
     [
-        ("tqt", NAMES, {}, ValueError, r"no method is called 'tqt'.*tpt"),
+        ("tqt", NAMES, {}, ValueError, r"no method is called 'tqt'. Did you mean 'tnt'"),
         ("tpt", "cat", {}, TypeError, r"class_names must be a sequence"),
         ("zero_shot", ["cat", "cat"], {}, ValueError, r"which make the same prompt"),
         ("tpt", NAMES, {"prompts": "vanilla"}, ValueError, r"prompts cannot be given to tpt"),
