@@ -108,6 +108,18 @@ def test_errors_are_texts(ask, stream, problem):
     assert stream.describe()["n_seen"] == 0
 
 
+def test_a_refused_request_learns_nothing(ask, stream, problem):
+    features = problem[0][:3]
+    wrong = features.copy()
+    wrong[2] *= 5
+    status, answer = ask("/v2/models/cam-1/infer", {"id": "r1", "inputs": [tensor(wrong)]})
+    assert (status, answer["error"]) == (422, "Row 2 has length 5, not 1. Fix: divide it by its length.")
+    assert stream.describe()["n_seen"] == 0
+    status, answer = ask("/v2/models/cam-1/infer", {"id": "r1", "inputs": [tensor(features)]})  # its key is free
+    assert (status, answer["parameters"]) == (200, {"first_seq": 1})
+    assert stream.describe()["n_seen"] == 3
+
+
 # Label Studio: https://labelstud.io/guide/ml_create, and the requests of its api_connector
 
 CONFIG = """<View><Image name="photo" value="$image"/>

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from zeroshift._version import __version__
 from zeroshift.serve.app import Reader, StreamId, Writer, confirm_labels, find_stream, run_command, service_of
 from zeroshift.serve.errors import Problem
-from zeroshift.serve.inputs import Samples, as_matrix, check_key
+from zeroshift.serve.inputs import Samples, as_matrix, check_key, feature_items
 from zeroshift.serve.keys import Principal
 from zeroshift.serve.stream import Stream
 
@@ -121,13 +121,13 @@ def _add_inference(app: FastAPI) -> None:
         if not isinstance(learn, bool):
             raise Problem(422, "invalid_body", "The parameter learn must be true or false.")
         features = _features(body.inputs[0])
-        samples = Samples(
-            features=features, keys=(None,) * len(features), learn=learn, top=len(stream.record.prototypes)
-        )
+        classes, dimension = stream.record.prototypes.shape
+        samples = Samples(features=features, keys=(None,) * len(features), learn=learn, top=classes)
+        # The protocol has no errors of single rows: a wrong one refuses the request before any row is learned.
+        for row, item in enumerate(feature_items(features, samples.keys, dimension)):
+            if item.error is not None:
+                raise Problem(422, item.error["code"], item.error["message"], row=row)
         results = await service_of(request).samples(stream, samples, key)
-        for row, one in enumerate(results):
-            if "error" in one:
-                raise Problem(422, one["error"]["code"], one["error"]["message"], row=row)
         content = _infer_answer(stream, body.id, results)
         wanted = {one.name for one in body.outputs} or set(OUTPUTS)
         content["outputs"] = [one for one in content["outputs"] if one["name"] in wanted]
