@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from zeroshift._version import __version__
 from zeroshift.serve.app import Reader, StreamId, Writer, confirm_labels, find_stream, run_command, service_of
 from zeroshift.serve.errors import Problem
-from zeroshift.serve.inputs import Samples, as_matrix, check_key, feature_items
+from zeroshift.serve.inputs import Samples, as_matrix, check_key, feature_items, is_text
 from zeroshift.serve.keys import Principal
 from zeroshift.serve.stream import Stream
 
@@ -248,6 +248,11 @@ def _add_label_studio(app: FastAPI) -> None:
         """Predictions for tasks; each task is a sample with a key of its own, so it is learned once."""
         stream = await find_stream(request, principal, stream_id)
         answers = []
+        if not is_text(body.label_config or ""):
+            raise Problem(
+                422, "invalid_body", "label_config is not text which UTF-8 can encode. "
+                r"Fix: no lone surrogates (\ud800 to \udfff).",
+            )  # fmt: skip
         names = _choices_names(body.label_config)
         for task in body.tasks:
             samples = _task_samples(task)
