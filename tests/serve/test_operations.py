@@ -216,6 +216,43 @@ def test_retention_keeps_what_recovery_needs(location, run_service, problem):
     assert scores(again.samples(features[:8])) == method.adapt(features[:8]).max(axis=1).tolist()
 
 
+def test_a_repeated_request_with_a_sample_that_was_deleted(location, run_service, problem):
+    features, prototypes = problem
+    running = run_service(location)
+    stream = running.client().stream("cam-1")
+    stream.create(NAMES, prototypes, logit_scale=20.0, snapshot_every=4, keep_snapshots=2, retain=4)
+
+    def ask(request_key, rows, keys):
+        body = json.dumps({"features": features[rows].tolist(), "keys": keys}).encode()
+        headers = {"Content-Type": "application/json", "Idempotency-Key": request_key}
+        return stream.client.request("POST", "/v1/streams/cam-1/samples", body, headers)["results"]
+
+    stream.samples(features[:1], keys=["k0"])
+    stream.samples(features[1:4])
+    first = ask("req", [0, 4], ["k0", None])
+    assert [one["seq"] for one in first] == [1, 5]
+    for row in range(5, 9):
+        stream.samples(features[row : row + 1])
+    assert next(iter(stream.log()))["seq"] == 5  # the request is kept, its older sample is not
+    seen = stream.describe()["n_seen"]
+    again = ask("req", [0, 4], ["k0", None])
+    assert again[1] == {**first[1], "replayed": True}
+    assert (again[0]["key"], again[0]["error"]["code"], again[0]["error"]["row"]) == ("k0", "key_expired", 0)
+    described = stream.describe()
+    assert (described["n_seen"], described["health"]["status"]) == (seen, "ok")
+    assert stream.samples(features[:1], keys=["k0"])[0]["seq"] == seen + 1  # what the message says
+
+
+def test_keys_are_forgotten_when_the_whole_log_is_deleted(running, problem):
+    stream = running.client().stream("cam-1")
+    stream.create(NAMES, problem[1], retain=0)
+    assert stream.samples(problem[0][:1], keys=["k0"])[0]["seq"] == 1
+    for _ in range(2):
+        stream.take_snapshot()
+    assert list(stream.log()) == []
+    assert stream.samples(problem[0][:1], keys=["k0"])[0]["seq"] == 2
+
+
 def test_samples_do_not_wait_long_for_a_snapshot(running, problem):
     stream = running.client().stream("cam-1")
     stream.create(NAMES, problem[1], snapshot_seconds=1)

@@ -472,7 +472,7 @@ def stream_config(body: Mapping[str, Any], default_method: str) -> dict[str, Any
     wrong = next((name for name in classes if not is_text(name)), None)
     if wrong is not None:
         raise Problem(
-            422, "invalid_classes", f"classes has {ascii(wrong[:80])}, which UTF-8 cannot encode. "
+            422, "invalid_classes", f"classes has {wrong[:80]!a}, which UTF-8 cannot encode. "
             r"Fix: names without lone surrogates (\ud800 to \udfff).",
         )  # fmt: skip
     name = body.get("method") or default_method

@@ -365,7 +365,7 @@ class SqlStore(ABC):
             deleted = execute(
                 "DELETE FROM batches WHERE stream = ? AND first + count - 1 <= ?", (stream.number, through)
             ).rowcount
-            left = execute("SELECT COALESCE(MIN(first), ?) FROM batches WHERE stream = ?", (through, stream.number))
+            left = execute("SELECT COALESCE(MIN(first), ?) FROM batches WHERE stream = ?", (through + 1, stream.number))
             before = left.fetchone()[0]
             execute("DELETE FROM sample_keys WHERE stream = ? AND seq < ?", (stream.number, before))
             execute("DELETE FROM requests WHERE stream = ? AND seq < ?", (stream.number, before - 1))

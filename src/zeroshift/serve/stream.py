@@ -547,7 +547,7 @@ class Stream:
                 results[row] = layout[row] = {"key": item.key, "error": {**item.error, "row": row}}
             elif item.key is not None and item.key in known:
                 layout[row] = known[item.key][1]
-                results[row] = self._stored_result(layout[row], item.key)
+                results[row] = self._stored_result(layout[row], item.key, row)
         if request.key is not None and request.learn:
             append.requests.append((request.key, request.digest(items), json.dumps(layout), before))
         return results
@@ -595,10 +595,18 @@ class Stream:
             "replayed": replayed,
         }
 
-    def _stored_result(self, seq: int, key: str | None) -> dict[str, Any]:
+    def _stored_result(self, seq: int, key: str | None, row: int) -> dict[str, Any]:
+        """The answer to sample `seq`, which the request has in this row; an error if the log was deleted up to it."""
         batch = self._store.find_batch(self.record, seq)
         if batch is None:
-            raise DamagedError(f"the log has no sample {seq}")
+            first = self._store.first_sample(self.record)
+            if self.config["retain"] is None or (first and seq > first):
+                raise DamagedError(f"the log has no sample {seq}")
+            problem = (
+                f"Row {row} is sample {seq}, which the log no longer has (retain = {self.config['retain']}). "
+                "Fix: send it in a new request; it is learned again."
+            )
+            return {"key": key, "error": {"code": "key_expired", "message": problem, "row": row}}
         at = seq - batch.first
         if key is not None and batch.keys[at] != key:
             raise DamagedError(f"sample {seq} has another key than the store says")
@@ -613,8 +621,8 @@ class Stream:
                 "Fix: one key per request.", key=request.key,
             )  # fmt: skip
         return [
-            self._stored_result(one, item.key) if isinstance(one, int) else {**one, "replayed": True}
-            for one, item in zip(layout, items, strict=True)
+            self._stored_result(one, item.key, row) if isinstance(one, int) else {**one, "replayed": True}
+            for row, (one, item) in enumerate(zip(layout, items, strict=True))
         ]
 
     # Commands: run them with `command`
