@@ -24,6 +24,7 @@ from serve.running import NAMES
 from zeroshift.methods import create
 from zeroshift.serve import ServiceError
 from zeroshift.serve.store import open_store
+from zeroshift.serve.stream import Stream
 
 
 def scores(results):
@@ -278,6 +279,46 @@ def test_streams_are_recovered_before_anyone_asks(run_service, problem):
     while client.streams()[0]["health"]["n"] != 50:
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_a_snapshot_without_memory_does_not_end_the_stream(running, problem, monkeypatch, caplog):
+    features, prototypes = problem
+    stream = running.client(timeout=20).stream("cam-1")
+    stream.create(NAMES, prototypes, logit_scale=20.0, snapshot_every=8)
+    with monkeypatch.context() as patch:
+
+        def content(self):
+            raise MemoryError
+
+        patch.setattr(Stream, "_content", content)
+        first = stream.samples(features[:8])
+        deadline = time.monotonic() + 20
+        while "snapshot failed" not in caplog.text:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    again = stream.samples(features[8:16])
+    assert scores(first + again) == expected_scores(problem, 16)
+    assert stream.describe()["health"]["status"] == "ok"
+    assert running.service.streams["cam-1"].recovery["replayed"] == 8
+
+
+def test_a_stream_without_its_task_refuses_requests(running, problem):
+    stream = running.client(timeout=20).stream("cam-1")
+    stream.create(NAMES, problem[1])
+    inner = running.service.streams["cam-1"]
+    inner._snapshot_left = lambda: 1 / 0  # its task cannot wait for requests
+    stream.samples(problem[0][:1])
+    deadline = time.monotonic() + 20
+    while inner.alive:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    for refused in (lambda: stream.samples(problem[0][1:2]), stream.take_snapshot):
+        with pytest.raises(ServiceError) as error:
+            refused()
+        assert (error.value.status, error.value.code) == (503, "stream_ended")
+    health = stream.describe()["health"]
+    assert health["status"] == "failed"
+    assert "has ended. Fix: restart the service" in health["failure"]
 
 
 def test_the_second_service_is_refused_or_stands_by(start_process, tmp_path, problem):

@@ -95,7 +95,7 @@ def _add_inference(app: FastAPI) -> None:
 
     def model_is_ready(stream: Stream) -> dict[str, Any]:
         if stream.failure is not None:
-            raise stream.damaged()
+            raise stream.failure.with_traceback(None)
         return {"name": stream.record.id, "ready": True}
 
     @app.post("/v2/models/{stream_id:path}/versions/{version}/infer", tags=tags, summary="Only if it is at this epoch")

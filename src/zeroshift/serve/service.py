@@ -438,8 +438,8 @@ class Service:
 
     def health(self, stream: Stream) -> dict[str, Any]:
         return {
-            "status": "damaged" if stream.failure else "alarm" if stream.record.alarm else "ok",
-            "failure": stream.failure,
+            "status": stream.status,
+            "failure": None if stream.failure is None else stream.failure.message,
             "alarm": None if stream.record.alarm is None else dict(stream.record.alarm),
             "fallback": stream.falls_back,
             **stream.monitor.summary(),
@@ -541,7 +541,7 @@ class Metrics:
             "reject": Gauge("zeroshift_reject_rate", "Recent share of samples that fit no class.", **gauge),
             "drift": Gauge("zeroshift_drift_level", "How near a drift alarm is, from 0 to 1.", **gauge),
             "alarm": Gauge("zeroshift_alarm", "1 after a drift alarm.", **gauge),
-            "damaged": Gauge("zeroshift_damaged", "1 if the stored data of the stream is damaged.", **gauge),
+            "damaged": Gauge("zeroshift_damaged", "1 if the stream cannot be used, such as damaged data.", **gauge),
             "differing": Gauge("zeroshift_differing_answers", "Replayed answers unlike the stored ones.", **gauge),
             "epoch": Gauge("zeroshift_epoch", "Epoch of the stream.", **gauge),
         }

@@ -161,8 +161,8 @@ class Stream:
         self.monitor = Monitor(len(record.prototypes))
         self.recovery: dict[str, Any] = {}
         """How the state was recovered: seconds, replayed samples, answers that differ, damaged snapshots."""
-        self.failure: str | None = None
-        """Why the stream cannot be used, if its data is damaged."""
+        self.failure: Problem | None = None
+        """Why the stream cannot be used, if it cannot."""
         self._method: Method | None = None
         self._lost = True
         """Whether memory may differ from the store, so that the state must be recovered."""
@@ -198,16 +198,38 @@ class Stream:
         return self.record.alarm is not None and self.config["on_drift"] == "fallback"
 
     @property
+    def status(self) -> str:
+        """`ok`, `alarm`, `damaged` or `failed`."""
+        if self.failure is not None:
+            return "damaged" if self.failure.code == "stream_damaged" else "failed"
+        return "ok" if self.record.alarm is None else "alarm"
+
+    @property
     def alive(self) -> bool:
         return self._task is not None and not self._task.done()
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"stream {self.record.number}")
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Nothing may wait for a task that has ended."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the task of a stream ended", extra={"stream": self.record.id}, exc_info=error)
+        if not self._closing:
+            self.failure = self._not_running()
+        while self._queue:
+            _fail(self._queue.popleft().done, self._not_running())
+
+    def _not_running(self) -> Problem:
+        if self._closing:
+            return Problem(503, "shutting_down", "The service is shutting down. Fix: retry.", retry_after=RETRY_SECONDS)
+        return Problem(503, "stream_ended", "The task of the stream has ended. Fix: restart the service; see its log.")
 
     async def submit(self, request: SampleRequest) -> list[dict[str, Any]]:
         """The results of a request, when they are stored. Problem if it cannot be accepted."""
-        if self._closing:
-            raise Problem(503, "shutting_down", "The service is shutting down. Fix: retry.", retry_after=RETRY_SECONDS)
+        if self._closing or not self.alive:
+            raise self._not_running()
         if taken := request.names & self._in_flight:
             name = min(taken)[1:]
             raise Problem(
@@ -232,8 +254,8 @@ class Stream:
 
     async def command(self, run: Callable[[], Any]) -> Any:
         """The result of `run`, called in a thread when all requests before it are answered."""
-        if self._closing:
-            raise Problem(503, "shutting_down", "The service is shutting down. Fix: retry.", retry_after=RETRY_SECONDS)
+        if self._closing or not self.alive:
+            raise self._not_running()
         command = _Command(run, asyncio.get_running_loop().create_future())
         self._queue.append(command)
         self._arrival.set()
@@ -308,6 +330,9 @@ class Stream:
             # The log has everything: recovery only takes longer. The next group tries again.
             self._lost = True
             log.warning("snapshot failed", extra={"stream": self.record.id, "error": str(error)})
+        except Exception:
+            self._lost = True
+            log.exception("snapshot failed", extra={"stream": self.record.id})
 
     async def _run_command(self, loop: asyncio.AbstractEventLoop, command: _Command) -> None:
         try:
@@ -358,8 +383,11 @@ class Stream:
     def store_problem(self, error: StoreError) -> Problem:
         log.warning("the store failed", extra={"stream": self.record.id, "error": str(error)})
         if isinstance(error, DamagedError):
-            self.failure = str(error)
-            return self.damaged()
+            self.failure = Problem(
+                503, "stream_damaged", f"The stored data of this stream is damaged: {error}. Fix: roll back to a "
+                "snapshot, or restore a backup.",
+            )  # fmt: skip
+            return self.failure
         if isinstance(error, DeletedError):
             self.deleted = True
             return Problem(404, "no_such_stream", f"The stream {self.record.id!r} was deleted.")
@@ -371,12 +399,6 @@ class Stream:
         return Problem(
             503, "store_unavailable", "The store cannot be used now, and nothing of this request is certain to be "
             "stored. Fix: retry with the same keys.", retry_after=RETRY_SECONDS,
-        )  # fmt: skip
-
-    def damaged(self) -> Problem:
-        return Problem(
-            503, "stream_damaged", f"The stored data of this stream is damaged: {self.failure}. Fix: roll back to a "
-            "snapshot, or restore a backup.",
         )  # fmt: skip
 
     # In a thread, one call at a time

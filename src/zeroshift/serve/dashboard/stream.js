@@ -181,8 +181,7 @@ function head({ session, stream, at, act }) {
       alarm.hidden = !health.alarm;
       damage.hidden = !health.failure;
       if (health.alarm) setText(alarmed, describe(health.alarm, health.fallback));
-      const advice = "Roll back to a snapshot, or restore a backup.";
-      if (health.failure) setText(damaged, `The stored data of this stream is damaged: ${health.failure}. ${advice}`);
+      if (health.failure) setText(damaged, health.failure);
     },
   };
 }
