@@ -21,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import zeroshift.serve.records
 from serve.running import NAMES
+from zeroshift import methods
 from zeroshift.methods import create
 from zeroshift.serve import ServiceError
 from zeroshift.serve.store import open_store
@@ -319,6 +320,67 @@ def test_a_stream_without_its_task_refuses_requests(running, problem):
     health = stream.describe()["health"]
     assert health["status"] == "failed"
     assert "has ended. Fix: restart the service" in health["failure"]
+
+
+@pytest.fixture
+def two_streams(location, run_service, problem):
+    """A store that has samples of cam-1, whose method is tda, and of cam-2."""
+    running = run_service(location)
+    for name, method in (("cam-1", "tda"), ("cam-2", None)):
+        stream = running.client().stream(name)
+        stream.create(NAMES, problem[1], logit_scale=20.0, method=method, snapshot_every=8, retain=8, keep_snapshots=2)
+        for start in range(0, 40, 8):
+            stream.samples(problem[0][start : start + 8])
+    running.stop()
+    return location
+
+
+def test_a_stream_without_its_method_stops_no_other(two_streams, run_service, problem, monkeypatch):
+    get = methods.get
+
+    def without_tda(name):
+        if name == "tda":
+            raise ValueError("there is no method 'tda'. Fix: install its plug-in.")
+        return get(name)
+
+    monkeypatch.setattr(methods, "get", without_tda)
+    running = run_service(two_streams)
+    client = running.client()
+    if running.store.exclusive:  # its streams are recovered at once
+        deadline = time.monotonic() + 20
+        while [one["health"]["n"] for one in client.streams()] != [0, 40]:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    stream = client.stream("cam-1")
+    with pytest.raises(ServiceError) as refused:
+        stream.samples(problem[0][40:41])
+    assert (refused.value.status, refused.value.code) == (503, "stream_failed")
+    health = stream.describe()["health"]
+    assert health["status"] == "failed"
+    assert "there is no method 'tda'. Fix: install its plug-in. Its stored data is not damaged." in health["failure"]
+    assert client.stream("cam-2").samples(problem[0][40:41])[0]["seq"] == 41
+    monkeypatch.undo()
+    assert stream.samples(problem[0][40:41])[0]["seq"] == 41
+    assert stream.describe()["health"]["status"] == "ok"
+
+
+def test_an_intact_snapshot_that_cannot_be_loaded_is_not_called_damaged(two_streams, run_service, problem, monkeypatch):
+    def load(path):
+        raise ValueError("a state of another version")
+
+    monkeypatch.setattr(methods, "load", load)
+    stream = run_service(two_streams).client().stream("cam-1")
+    with pytest.raises(ServiceError) as refused:  # the log does not go back to its start
+        stream.samples(problem[0][40:41])
+    assert (refused.value.status, refused.value.code) == (503, "stream_failed")
+    kept = [one["id"] for one in stream.snapshots()]
+    with pytest.raises(ServiceError) as refused:
+        stream.rollback(kept[0])
+    assert (refused.value.status, refused.value.code) == (409, "snapshot_unusable")
+    recovery = stream.describe()["health"]["recovery"]
+    assert (recovery["unusable_snapshots"], recovery["damaged_snapshots"]) == (kept, [])
+    monkeypatch.undo()
+    assert stream.samples(problem[0][40:41])[0]["seq"] == 41
 
 
 def test_the_second_service_is_refused_or_stands_by(start_process, tmp_path, problem):

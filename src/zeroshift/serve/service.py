@@ -136,8 +136,8 @@ class Service:
                 await stream.command(stream.load)
             except StoreError as error:
                 stream.store_problem(error)
-            except Problem:  # it ends
-                return
+            except Problem:  # the stream ends, such as because it was deleted
+                continue
 
     @property
     def count(self) -> int:

@@ -43,6 +43,7 @@ from zeroshift.serve.records import (
     Snapshot,
     StoreError,
     StreamRecord,
+    UnusableError,
 )
 from zeroshift.serve.store import Committer, SqlStore
 from zeroshift.zero_shot import softmax
@@ -388,6 +389,12 @@ class Stream:
                 "snapshot, or restore a backup.",
             )  # fmt: skip
             return self.failure
+        if isinstance(error, UnusableError):
+            self.failure = Problem(
+                503, "stream_failed", f"The state of this stream cannot be computed: {error}. Its stored data is not "
+                "damaged. Fix: install what its method needs and restart the service, or roll back to a snapshot.",
+            )  # fmt: skip
+            return self.failure
         if isinstance(error, DeletedError):
             self.deleted = True
             return Problem(404, "no_such_stream", f"The stream {self.record.id!r} was deleted.")
@@ -406,26 +413,45 @@ class Stream:
     def load(self) -> Method:
         """The method with the state that the store has."""
         if self._method is None or self._lost:
-            if self._lost:
-                self._method = None
-            started = time.monotonic()
-            record = self._store.claim(self.record.number)
-            if (last := self._store.last_sample(record)) > record.seq:
-                raise DamagedError(f"the log ends at sample {last}, but {record.seq} were answered")
-            self.recovery = {"replayed": 0, "differing": 0, "damaged_snapshots": []}
-            method, monitor, since = self._state_at(record, record.epoch, record.seq)
-            self.recovery["seconds"] = round(time.monotonic() - started, 4)
-            if self.recovery["differing"]:
-                log.error(
-                    "replayed answers differ from the stored ones: the version, BLAS or number of threads changed",
-                    extra={"stream": record.id, "samples": self.recovery["differing"]},
-                )
-            self.record, self.monitor, self._since_snapshot = record, monitor, 0
-            if since:
-                self._count_since_snapshot(since)
-            self._method, self._lost, self.failure = method, False, None
-            self.indicators = _indicators(method)
+            try:
+                self._method = self._recover()
+            except StoreError:
+                raise
+            except Exception as error:
+                log.exception("a stream cannot be recovered", extra={"stream": self.record.id})
+                raise UnusableError(f"{type(error).__name__}; the log of the service says more") from error
         return self._method
+
+    def _recover(self) -> Method:
+        if self._lost:
+            self._method = None
+        started = time.monotonic()
+        record = self._store.claim(self.record.number)
+        if (last := self._store.last_sample(record)) > record.seq:
+            raise DamagedError(f"the log ends at sample {last}, but {record.seq} were answered")
+        try:
+            methods.get(record.config["method"])
+        except ValueError as error:
+            raise UnusableError(str(error)[:300].rstrip(".")) from error
+        self.recovery = {"replayed": 0, "differing": 0, "damaged_snapshots": [], "unusable_snapshots": []}
+        try:
+            method, monitor, since = self._state_at(record, record.epoch, record.seq)
+        except DamagedError as error:
+            if unusable := self.recovery["unusable_snapshots"]:  # with them, it would not need what is missing
+                raise UnusableError(f"its snapshots {unusable} cannot be loaded; without them, {error}") from error
+            raise
+        self.recovery["seconds"] = round(time.monotonic() - started, 4)
+        if self.recovery["differing"]:
+            log.error(
+                "replayed answers differ from the stored ones: the version, BLAS or number of threads changed",
+                extra={"stream": record.id, "samples": self.recovery["differing"]},
+            )
+        self.record, self.monitor, self._since_snapshot = record, monitor, 0
+        if since:
+            self._count_since_snapshot(since)
+        self._lost, self.failure = False, None
+        self.indicators = _indicators(method)
+        return method
 
     def _state_at(self, record: StreamRecord, epoch: int, seq: int) -> tuple[Method, Monitor, int]:
         """Method and monitor after sample `seq` of an epoch, and how many samples were replayed for that."""
@@ -439,6 +465,10 @@ class Stream:
                 except DamagedError as error:
                     self.recovery["damaged_snapshots"].append(snapshot.number)
                     log.error("a snapshot is damaged", extra={"stream": record.id, "error": str(error)})
+                    continue
+                except UnusableError as error:
+                    self.recovery["unusable_snapshots"].append(snapshot.number)
+                    log.error("a snapshot cannot be loaded", extra={"stream": record.id}, exc_info=error)
                     continue
                 return method, monitor, self._replay(record, method, monitor, epoch, snapshot.seq, seq)
         if start.parent_epoch is not None and start.parent_seq is not None:
@@ -455,8 +485,8 @@ class Stream:
             path.write_bytes(content)
             try:
                 return methods.load(path), Monitor.restore(snapshot.monitor)
-            except (ValueError, TypeError, LookupError) as error:
-                raise DamagedError(f"snapshot {snapshot.number} cannot be read") from error
+            except (ValueError, TypeError, LookupError, ImportError) as error:  # its checksum is right
+                raise UnusableError(f"snapshot {snapshot.number} cannot be loaded ({type(error).__name__})") from error
 
     def _replay(
         self, record: StreamRecord, method: Method, monitor: Monitor, epoch: int, after: int, through: int
@@ -702,6 +732,8 @@ class Stream:
             method, monitor = self._load_snapshot(chosen)
         except DamagedError as error:
             raise Problem(409, "snapshot_damaged", f"{error}. Fix: another snapshot.") from error
+        except UnusableError as error:
+            raise Problem(409, "snapshot_unusable", f"{error}. Fix: another snapshot; see the log.") from error
         epoch = Epoch(record.epoch + 1, record.seq, chosen.epoch, chosen.seq, f"rollback to {number}", time.time())
         return self._begin(record, epoch, method, monitor)
 
