@@ -209,7 +209,7 @@ def _infer_answer(stream: Stream, name: str | None, results: Sequence[dict[str, 
 
 
 class Task(BaseModel):
-    id: int | str = 0
+    id: int | str | None = None
     data: dict[str, Any] = {}
 
 
@@ -245,7 +245,7 @@ def _add_label_studio(app: FastAPI) -> None:
     tags: list[Any] = ["Label Studio"]
 
     async def predict(request: Request, principal: Any, stream_id: str, body: PredictRequest) -> Any:
-        """Predictions for tasks; each task is a sample with a key of its own, so it is learned once."""
+        """Predictions for tasks; each task with an id is a sample with a key of its own, so it is learned once."""
         stream = await find_stream(request, principal, stream_id)
         answers = []
         if not is_text(body.label_config or ""):
@@ -255,10 +255,15 @@ def _add_label_studio(app: FastAPI) -> None:
             )  # fmt: skip
         names = _choices_names(body.label_config)
         for task in body.tasks:
-            samples = _task_samples(task)
-            one = (await service_of(request).samples(stream, samples, None))[0]
+            try:
+                one = (await service_of(request).samples(stream, _task_samples(task), None))[0]
+            except Problem as problem:
+                if problem.status != 422 or problem.code in ("no_encoder", "other_encoder"):
+                    raise  # it is not about this task
+                one = problem.content()
             if "error" in one:
-                answers.append({"result": [], "score": 0.0, "model_version": str(stream.record.epoch)})
+                empty = {"result": [], "score": 0.0, "model_version": str(stream.record.epoch)}
+                answers.append({**empty, "error": one["error"]})
                 continue
             best = one["predictions"][0]
             choice = {**names, "type": "choices", "value": {"choices": [best["label"]]}, "score": best["score"]}
@@ -277,7 +282,7 @@ def _add_label_studio(app: FastAPI) -> None:
             label = _chosen_label(body.annotation or {})
             key = f"label-studio-{body.task.id}"
             found = await service.read(service.store.find_keys, stream.record, [key])
-            if label is None or key not in found:
+            if label is None or body.task.id is None or key not in found:
                 return {"status": "ignored", "reason": "the task has no choice, or was not predicted here"}
             return {"status": "stored", **await confirm_labels(service, stream, [(found[key][1], label)])}
         if body.action == "START_TRAINING":
@@ -317,7 +322,7 @@ def _add_label_studio(app: FastAPI) -> None:
 
 def _task_samples(task: Task) -> Samples:
     """The sample of a task: `features`, or an image as a data address. Other addresses are not fetched."""
-    key = check_key(f"label-studio-{task.id}")
+    key = None if task.id is None else check_key(f"label-studio-{task.id}")
     if "features" in task.data:
         matrix = as_matrix(task.data["features"])
         if len(matrix) != 1:
