@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -298,6 +299,33 @@ def test_a_missing_database_or_log_is_refused(folder, name):
     if name == "store.sqlite-wal":
         (folder / "lock").unlink()  # what the message says
         open_store(str(folder)).close()
+
+
+def test_a_log_that_another_program_moved_into_the_database_is_not_missing(folder, run_service, problem):
+    rows = Stored(str(folder)).execute(
+        "SELECT seq FROM streams WHERE id = 'cam-1'"
+    )  # a connection of the sqlite3 module
+    assert rows == [(30,)]
+    assert not (folder / "store.sqlite-wal").exists()
+    assert (folder / "lock").read_text().startswith("open")
+    assert Stored(str(folder)).problems() == []
+    stream = run_service(str(folder)).client().stream("cam-1")
+    assert [one["seq"] for one in stream.samples(problem[0][30:31])] == [31]
+
+
+def test_a_log_that_is_missing_after_an_earlier_checkpoint_is_noticed(folder):
+    store = open_store(str(folder))
+    number = store.find_stream("cam-1").number
+    with closing(sqlite3.connect(folder / "store.sqlite")) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    before = store._commits
+    for _ in range(2):
+        store.claim(number)  # these are in the log only
+    killed = folder.parent / "killed-again"
+    shutil.copytree(folder, killed, ignore=shutil.ignore_patterns("*-wal", "*-shm"))
+    store.close()
+    with pytest.raises(ValueError, match=f"database has transaction {before} and the service noted {before + 2}"):
+        open_store(str(killed))
 
 
 def test_check_reports_a_missing_write_ahead_log(folder):
