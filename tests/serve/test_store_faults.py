@@ -258,6 +258,18 @@ def test_no_damage_is_an_unexpected_error_or_a_wrong_answer(stored, run_service,
     assert set(refused) <= {404, 409, 503}
 
 
+@pytest.mark.parametrize(("schema", "says"), [("1", "development version before the first release"), ("9", "schema 9")])
+def test_a_store_of_another_schema_is_refused_and_left_as_it_is(stored, schema, says):
+    stored.execute("UPDATE meta SET value = ? WHERE name = 'schema'", schema)
+    stored.execute("DROP TABLE thumbnails")
+    for read_only in (False, True):
+        with pytest.raises(ValueError, match=says) as refused:
+            open_store(stored.location, read_only=read_only)
+        assert "Fix: " in str(refused.value)
+    with pytest.raises(Exception, match="thumbnails"):
+        stored.execute("SELECT seq FROM thumbnails")  # it was not created again
+
+
 # The files of a store in a folder
 
 

@@ -54,6 +54,9 @@ class SqliteStore(SqlStore):
                 self._check_schema()
             except StoreError as error:
                 raise ValueError(self._missing or f"{folder}: {error}. Fix: restore a backup.") from error
+            except BaseException:
+                self.close()
+                raise
             return
         (self.folder / SNAPSHOTS).mkdir(parents=True, exist_ok=True)
         self._lock_file = self._own(wait)

@@ -319,7 +319,7 @@ class Stream:
 
     def _count_since_snapshot(self, samples: int) -> None:
         if not self._since_snapshot:
-            self._snapshot_due = time.monotonic() + self.config["snapshot_seconds"]
+            self._snapshot_due = time.monotonic() + self.config.get("snapshot_seconds", 600.0)
         self._since_snapshot += samples
 
     async def _snapshot_if_due(self, loop: asyncio.AbstractEventLoop) -> None:
