@@ -21,9 +21,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import zeroshift.serve.records
 from serve.running import NAMES
+from zeroshift import methods
 from zeroshift.methods import create
 from zeroshift.serve import ServiceError
 from zeroshift.serve.store import open_store
+from zeroshift.serve.stream import Stream
 
 
 def scores(results):
@@ -216,6 +218,43 @@ def test_retention_keeps_what_recovery_needs(location, run_service, problem):
     assert scores(again.samples(features[:8])) == method.adapt(features[:8]).max(axis=1).tolist()
 
 
+def test_a_repeated_request_with_a_sample_that_was_deleted(location, run_service, problem):
+    features, prototypes = problem
+    running = run_service(location)
+    stream = running.client().stream("cam-1")
+    stream.create(NAMES, prototypes, logit_scale=20.0, snapshot_every=4, keep_snapshots=2, retain=4)
+
+    def ask(request_key, rows, keys):
+        body = json.dumps({"features": features[rows].tolist(), "keys": keys}).encode()
+        headers = {"Content-Type": "application/json", "Idempotency-Key": request_key}
+        return stream.client.request("POST", "/v1/streams/cam-1/samples", body, headers)["results"]
+
+    stream.samples(features[:1], keys=["k0"])
+    stream.samples(features[1:4])
+    first = ask("req", [0, 4], ["k0", None])
+    assert [one["seq"] for one in first] == [1, 5]
+    for row in range(5, 9):
+        stream.samples(features[row : row + 1])
+    assert next(iter(stream.log()))["seq"] == 5  # the request is kept, its older sample is not
+    seen = stream.describe()["n_seen"]
+    again = ask("req", [0, 4], ["k0", None])
+    assert again[1] == {**first[1], "replayed": True}
+    assert (again[0]["key"], again[0]["error"]["code"], again[0]["error"]["row"]) == ("k0", "key_expired", 0)
+    described = stream.describe()
+    assert (described["n_seen"], described["health"]["status"]) == (seen, "ok")
+    assert stream.samples(features[:1], keys=["k0"])[0]["seq"] == seen + 1  # what the message says
+
+
+def test_keys_are_forgotten_when_the_whole_log_is_deleted(running, problem):
+    stream = running.client().stream("cam-1")
+    stream.create(NAMES, problem[1], retain=0)
+    assert stream.samples(problem[0][:1], keys=["k0"])[0]["seq"] == 1
+    for _ in range(2):
+        stream.take_snapshot()
+    assert list(stream.log()) == []
+    assert stream.samples(problem[0][:1], keys=["k0"])[0]["seq"] == 2
+
+
 def test_samples_do_not_wait_long_for_a_snapshot(running, problem):
     stream = running.client().stream("cam-1")
     stream.create(NAMES, problem[1], snapshot_seconds=1)
@@ -241,6 +280,107 @@ def test_streams_are_recovered_before_anyone_asks(run_service, problem):
     while client.streams()[0]["health"]["n"] != 50:
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_a_snapshot_without_memory_does_not_end_the_stream(running, problem, monkeypatch, caplog):
+    features, prototypes = problem
+    stream = running.client(timeout=20).stream("cam-1")
+    stream.create(NAMES, prototypes, logit_scale=20.0, snapshot_every=8)
+    with monkeypatch.context() as patch:
+
+        def content(self):
+            raise MemoryError
+
+        patch.setattr(Stream, "_content", content)
+        first = stream.samples(features[:8])
+        deadline = time.monotonic() + 20
+        while "snapshot failed" not in caplog.text:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    again = stream.samples(features[8:16])
+    assert scores(first + again) == expected_scores(problem, 16)
+    assert stream.describe()["health"]["status"] == "ok"
+    assert running.service.streams["cam-1"].recovery["replayed"] == 8
+
+
+def test_a_stream_without_its_task_refuses_requests(running, problem):
+    stream = running.client(timeout=20).stream("cam-1")
+    stream.create(NAMES, problem[1])
+    inner = running.service.streams["cam-1"]
+    inner._snapshot_left = lambda: 1 / 0  # its task cannot wait for requests
+    stream.samples(problem[0][:1])
+    deadline = time.monotonic() + 20
+    while inner.alive:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    for refused in (lambda: stream.samples(problem[0][1:2]), stream.take_snapshot):
+        with pytest.raises(ServiceError) as error:
+            refused()
+        assert (error.value.status, error.value.code) == (503, "stream_ended")
+    health = stream.describe()["health"]
+    assert health["status"] == "failed"
+    assert "has ended. Fix: restart the service" in health["failure"]
+
+
+@pytest.fixture
+def two_streams(location, run_service, problem):
+    """A store that has samples of cam-1, whose method is tda, and of cam-2."""
+    running = run_service(location)
+    for name, method in (("cam-1", "tda"), ("cam-2", None)):
+        stream = running.client().stream(name)
+        stream.create(NAMES, problem[1], logit_scale=20.0, method=method, snapshot_every=8, retain=8, keep_snapshots=2)
+        for start in range(0, 40, 8):
+            stream.samples(problem[0][start : start + 8])
+    running.stop()
+    return location
+
+
+def test_a_stream_without_its_method_stops_no_other(two_streams, run_service, problem, monkeypatch):
+    get = methods.get
+
+    def without_tda(name):
+        if name == "tda":
+            raise ValueError("there is no method 'tda'. Fix: install its plug-in.")
+        return get(name)
+
+    monkeypatch.setattr(methods, "get", without_tda)
+    running = run_service(two_streams)
+    client = running.client()
+    if running.store.exclusive:  # its streams are recovered at once
+        deadline = time.monotonic() + 20
+        while [one["health"]["n"] for one in client.streams()] != [0, 40]:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    stream = client.stream("cam-1")
+    with pytest.raises(ServiceError) as refused:
+        stream.samples(problem[0][40:41])
+    assert (refused.value.status, refused.value.code) == (503, "stream_failed")
+    health = stream.describe()["health"]
+    assert health["status"] == "failed"
+    assert "there is no method 'tda'. Fix: install its plug-in. Its stored data is not damaged." in health["failure"]
+    assert client.stream("cam-2").samples(problem[0][40:41])[0]["seq"] == 41
+    monkeypatch.undo()
+    assert stream.samples(problem[0][40:41])[0]["seq"] == 41
+    assert stream.describe()["health"]["status"] == "ok"
+
+
+def test_an_intact_snapshot_that_cannot_be_loaded_is_not_called_damaged(two_streams, run_service, problem, monkeypatch):
+    def load(path):
+        raise ValueError("a state of another version")
+
+    monkeypatch.setattr(methods, "load", load)
+    stream = run_service(two_streams).client().stream("cam-1")
+    with pytest.raises(ServiceError) as refused:  # the log does not go back to its start
+        stream.samples(problem[0][40:41])
+    assert (refused.value.status, refused.value.code) == (503, "stream_failed")
+    kept = [one["id"] for one in stream.snapshots()]
+    with pytest.raises(ServiceError) as refused:
+        stream.rollback(kept[0])
+    assert (refused.value.status, refused.value.code) == (409, "snapshot_unusable")
+    recovery = stream.describe()["health"]["recovery"]
+    assert (recovery["unusable_snapshots"], recovery["damaged_snapshots"]) == (kept, [])
+    monkeypatch.undo()
+    assert stream.samples(problem[0][40:41])[0]["seq"] == 41
 
 
 def test_the_second_service_is_refused_or_stands_by(start_process, tmp_path, problem):

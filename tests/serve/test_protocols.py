@@ -108,6 +108,18 @@ def test_errors_are_texts(ask, stream, problem):
     assert stream.describe()["n_seen"] == 0
 
 
+def test_a_refused_request_learns_nothing(ask, stream, problem):
+    features = problem[0][:3]
+    wrong = features.copy()
+    wrong[2] *= 5
+    status, answer = ask("/v2/models/cam-1/infer", {"id": "r1", "inputs": [tensor(wrong)]})
+    assert (status, answer["error"]) == (422, "Row 2 has length 5, not 1. Fix: divide it by its length.")
+    assert stream.describe()["n_seen"] == 0
+    status, answer = ask("/v2/models/cam-1/infer", {"id": "r1", "inputs": [tensor(features)]})  # its key is free
+    assert (status, answer["parameters"]) == (200, {"first_seq": 1})
+    assert stream.describe()["n_seen"] == 3
+
+
 # Label Studio: https://labelstud.io/guide/ml_create, and the requests of its api_connector
 
 CONFIG = """<View><Image name="photo" value="$image"/>
@@ -230,7 +242,33 @@ def test_label_studio_images(run_service, problem):
     for image in ("http://127.0.0.1:1/x.png", "/data/local-files/?d=etc/passwd", "file:///etc/passwd", "s3://bucket/x"):
         body = json.dumps(ls_predict([ls_task(3, {"image": image})])).encode()
         status, answer = send(running.url, "POST", "/label-studio/cam-1/predict", JSON, body)
-        assert (status, answer["error"]["code"]) == (422, "no_image")  # nothing is fetched
+        assert (status, answer["results"][0]["result"]) == (200, [])
+        assert answer["results"][0]["error"]["code"] == "no_image"  # nothing is fetched
+
+
+def test_label_studio_tasks_without_ids_are_samples_of_their_own(ask, stream, problem):
+    tasks = [{"data": {"features": row.tolist()}} for row in problem[0][:3]]
+    for seen in (3, 6):  # without an id, nothing says that a task was sent before
+        status, answer = ask("/label-studio/cam-1/predict", ls_predict(tasks))
+        assert (status, [len(one["result"]) for one in answer["results"]]) == (200, [1, 1, 1])
+        assert stream.describe()["n_seen"] == seen
+    body = {"action": "ANNOTATION_CREATED", "task": tasks[0], "annotation": {"result": []}}
+    assert ask("/label-studio/cam-1/webhook", body)[1]["status"] == "ignored"
+
+
+def test_label_studio_answers_the_tasks_beside_a_wrong_one(ask, stream, problem):
+    rows = problem[0][:4].tolist()
+    data = [{"features": rows[0]}, {"features": rows[1][:5]}, {"text": "no sample"}, {"features": rows[2]}]
+    tasks = [ls_task(number, one) for number, one in enumerate(data)]
+    tasks.append(ls_task(0, {"features": rows[3]}))  # the id of another sample
+    status, answer = ask("/label-studio/cam-1/predict", ls_predict(tasks))
+    assert (status, [len(one["result"]) for one in answer["results"]]) == (200, [1, 0, 0, 1, 0])
+    codes = [one["error"]["code"] for one in answer["results"] if "error" in one]
+    assert codes == ["invalid_shape", "no_image", "key_conflict"]
+    assert stream.describe()["n_seen"] == 2
+    tasks = [ls_task(9, {"image": "data:image/png;base64,AAAA"})]
+    status, answer = ask("/label-studio/cam-1/predict", ls_predict(tasks))
+    assert (status, answer["error"]["code"]) == (422, "no_encoder")  # this is not about one task
 
 
 def test_training_needs_the_scope_admin(run_service, problem):

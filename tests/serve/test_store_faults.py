@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -257,6 +258,18 @@ def test_no_damage_is_an_unexpected_error_or_a_wrong_answer(stored, run_service,
     assert set(refused) <= {404, 409, 503}
 
 
+@pytest.mark.parametrize(("schema", "says"), [("1", "development version before the first release"), ("9", "schema 9")])
+def test_a_store_of_another_schema_is_refused_and_left_as_it_is(stored, schema, says):
+    stored.execute("UPDATE meta SET value = ? WHERE name = 'schema'", schema)
+    stored.execute("DROP TABLE thumbnails")
+    for read_only in (False, True):
+        with pytest.raises(ValueError, match=says) as refused:
+            open_store(stored.location, read_only=read_only)
+        assert "Fix: " in str(refused.value)
+    with pytest.raises(Exception, match="thumbnails"):
+        stored.execute("SELECT seq FROM thumbnails")  # it was not created again
+
+
 # The files of a store in a folder
 
 
@@ -298,6 +311,33 @@ def test_a_missing_database_or_log_is_refused(folder, name):
     if name == "store.sqlite-wal":
         (folder / "lock").unlink()  # what the message says
         open_store(str(folder)).close()
+
+
+def test_a_log_that_another_program_moved_into_the_database_is_not_missing(folder, run_service, problem):
+    rows = Stored(str(folder)).execute(
+        "SELECT seq FROM streams WHERE id = 'cam-1'"
+    )  # a connection of the sqlite3 module
+    assert rows == [(30,)]
+    assert not (folder / "store.sqlite-wal").exists()
+    assert (folder / "lock").read_text().startswith("open")
+    assert Stored(str(folder)).problems() == []
+    stream = run_service(str(folder)).client().stream("cam-1")
+    assert [one["seq"] for one in stream.samples(problem[0][30:31])] == [31]
+
+
+def test_a_log_that_is_missing_after_an_earlier_checkpoint_is_noticed(folder):
+    store = open_store(str(folder))
+    number = store.find_stream("cam-1").number
+    with closing(sqlite3.connect(folder / "store.sqlite")) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    before = store._commits
+    for _ in range(2):
+        store.claim(number)  # these are in the log only
+    killed = folder.parent / "killed-again"
+    shutil.copytree(folder, killed, ignore=shutil.ignore_patterns("*-wal", "*-shm"))
+    store.close()
+    with pytest.raises(ValueError, match=f"database has transaction {before} and the service noted {before + 2}"):
+        open_store(str(killed))
 
 
 def test_check_reports_a_missing_write_ahead_log(folder):

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from serve.running import NAMES
+from serve.test_access import send
+from serve.test_protocols import JSON, tensor
 from zeroshift.methods import create
 from zeroshift.serve import ServiceError
 
@@ -257,3 +259,31 @@ def test_every_online_method_runs_in_a_stream(running, problem):
     with pytest.raises(ServiceError) as refused:
         running.client().stream("x").create(NAMES, prototypes, parameters={"no_such": 1})
     assert refused.value.code == "invalid_stream"
+
+
+def test_names_that_no_answer_can_contain_are_refused(running, stream, problem):
+    """JSON can name half a character, which UTF-8 cannot encode."""
+    half, row = "\ud800", problem[0][:1].tolist()
+    ask = lambda method, path, body: send(running.url, method, path, JSON, json.dumps(body).encode())  # noqa: E731
+    body = {"classes": ["a", "b", half, "d", "e"], "prototypes": problem[1].tolist()}
+    status, answer = ask("PUT", "/v1/streams/half", body)
+    assert (status, answer["error"]["code"]) == (422, "invalid_classes")
+    assert r"classes has '\ud800', which UTF-8 cannot encode. Fix: names without" in answer["error"]["message"]
+    task = {"id": 1, "data": {"features": row[0]}}
+    config = f'<Choices name="{half}" toName="image"/>'
+    requests = [
+        ("PUT", "/v1/streams/half", {**body, "classes": list(NAMES), "parameters": {half: 1}}),
+        ("PUT", "/v1/streams/half", {**body, "classes": list(NAMES), "parameters": {"cooling": half}}),
+        ("PUT", "/v1/streams/half", {**body, "classes": list(NAMES), "method": half}),
+        ("POST", "/v1/streams/cam-1/samples", {"features": row, "keys": [half]}),
+        ("POST", "/v1/streams/cam-1/samples", {"features": row, half: 1}),
+        ("POST", "/v1/streams/cam-1/replay", {"method": "tda", "parameters": {half: 1}}),
+        ("POST", "/v1/streams/cam-1/labels", {"labels": [{"seq": 1, "label": half}]}),
+        ("POST", "/v2/models/cam-1/infer", {"id": half, "inputs": [tensor(row)]}),
+        ("POST", "/label-studio/cam-1/predict", {"tasks": [task], "label_config": config}),
+    ]
+    for method, path, content in requests:
+        status, answer = ask(method, path, content)
+        assert status == 422, (path, answer)
+    assert stream.describe()["n_seen"] == 0
+    assert [one["id"] for one in running.client().streams()] == ["cam-1"]

@@ -676,7 +676,14 @@ async def _overview_events(service: Service, prefix: str) -> AsyncIterator[str]:
 def _version(stream: Stream) -> tuple[Any, ...]:
     """Changes with everything that an overview shows."""
     record = stream.record
-    return record.number, record.seq, record.epoch, record.alarm is None, stream.failure, stream.queued
+    return (
+        record.number,
+        record.seq,
+        record.epoch,
+        record.alarm is None,
+        stream.failure and stream.failure.message,
+        stream.queued,
+    )
 
 
 def _event(name: str, number: int, content: Mapping[str, Any]) -> str:

@@ -28,6 +28,7 @@ __all__ = [
     "check_key",
     "check_stream_id",
     "feature_items",
+    "is_text",
     "parse_keys_header",
     "parse_samples",
 ]
@@ -54,6 +55,19 @@ def check_stream_id(name: str) -> str:
             f"the words of the interface ({', '.join(sorted(RESERVED))}).",
         )  # fmt: skip
     return name
+
+
+def is_text(value: str) -> bool:
+    """Whether UTF-8 can encode it. JSON can name half a character, which no answer can contain.
+
+    >>> is_text("caf\u00e9"), is_text("\\ud800")
+    (True, False)
+    """
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_key(key: Any, row: int | None = None) -> str:

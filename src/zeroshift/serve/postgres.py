@@ -39,10 +39,10 @@ class PostgresStore(SqlStore):
     def __init__(self, address: str, *, read_only: bool = False) -> None:
         super().__init__()
         self.address = address
-        if read_only:
-            self._check_schema()
-            return
         try:
+            if read_only:
+                self._check_schema()
+                return
             self._write(lambda execute: [execute(table) for table in EXTRA_TABLES])
             self._prepare()
         except StoreError as error:
@@ -50,6 +50,9 @@ class PostgresStore(SqlStore):
             raise ValueError(
                 f"the PostgreSQL store cannot be opened: {error}. Fix: check the address, and that the server runs."
             ) from error
+        except BaseException:
+            self.close()
+            raise
 
     def _connect(self, *, write: bool) -> Any:
         settings: dict[str, Any] = {**KEEP_ALIVE, "connect_timeout": 5, "options": SERVER_KEEP_ALIVE}

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from zeroshift._version import __version__
 from zeroshift.serve.app import Reader, StreamId, Writer, confirm_labels, find_stream, run_command, service_of
 from zeroshift.serve.errors import Problem
-from zeroshift.serve.inputs import Samples, as_matrix, check_key
+from zeroshift.serve.inputs import Samples, as_matrix, check_key, feature_items, is_text
 from zeroshift.serve.keys import Principal
 from zeroshift.serve.stream import Stream
 
@@ -95,7 +95,7 @@ def _add_inference(app: FastAPI) -> None:
 
     def model_is_ready(stream: Stream) -> dict[str, Any]:
         if stream.failure is not None:
-            raise stream.damaged()
+            raise stream.failure.with_traceback(None)
         return {"name": stream.record.id, "ready": True}
 
     @app.post("/v2/models/{stream_id:path}/versions/{version}/infer", tags=tags, summary="Only if it is at this epoch")
@@ -121,13 +121,13 @@ def _add_inference(app: FastAPI) -> None:
         if not isinstance(learn, bool):
             raise Problem(422, "invalid_body", "The parameter learn must be true or false.")
         features = _features(body.inputs[0])
-        samples = Samples(
-            features=features, keys=(None,) * len(features), learn=learn, top=len(stream.record.prototypes)
-        )
+        classes, dimension = stream.record.prototypes.shape
+        samples = Samples(features=features, keys=(None,) * len(features), learn=learn, top=classes)
+        # The protocol has no errors of single rows: a wrong one refuses the request before any row is learned.
+        for row, item in enumerate(feature_items(features, samples.keys, dimension)):
+            if item.error is not None:
+                raise Problem(422, item.error["code"], item.error["message"], row=row)
         results = await service_of(request).samples(stream, samples, key)
-        for row, one in enumerate(results):
-            if "error" in one:
-                raise Problem(422, one["error"]["code"], one["error"]["message"], row=row)
         content = _infer_answer(stream, body.id, results)
         wanted = {one.name for one in body.outputs} or set(OUTPUTS)
         content["outputs"] = [one for one in content["outputs"] if one["name"] in wanted]
@@ -209,7 +209,7 @@ def _infer_answer(stream: Stream, name: str | None, results: Sequence[dict[str, 
 
 
 class Task(BaseModel):
-    id: int | str = 0
+    id: int | str | None = None
     data: dict[str, Any] = {}
 
 
@@ -245,15 +245,25 @@ def _add_label_studio(app: FastAPI) -> None:
     tags: list[Any] = ["Label Studio"]
 
     async def predict(request: Request, principal: Any, stream_id: str, body: PredictRequest) -> Any:
-        """Predictions for tasks; each task is a sample with a key of its own, so it is learned once."""
+        """Predictions for tasks; each task with an id is a sample with a key of its own, so it is learned once."""
         stream = await find_stream(request, principal, stream_id)
         answers = []
+        if not is_text(body.label_config or ""):
+            raise Problem(
+                422, "invalid_body", "label_config is not text which UTF-8 can encode. "
+                r"Fix: no lone surrogates (\ud800 to \udfff).",
+            )  # fmt: skip
         names = _choices_names(body.label_config)
         for task in body.tasks:
-            samples = _task_samples(task)
-            one = (await service_of(request).samples(stream, samples, None))[0]
+            try:
+                one = (await service_of(request).samples(stream, _task_samples(task), None))[0]
+            except Problem as problem:
+                if problem.status != 422 or problem.code in ("no_encoder", "other_encoder"):
+                    raise  # it is not about this task
+                one = problem.content()
             if "error" in one:
-                answers.append({"result": [], "score": 0.0, "model_version": str(stream.record.epoch)})
+                empty = {"result": [], "score": 0.0, "model_version": str(stream.record.epoch)}
+                answers.append({**empty, "error": one["error"]})
                 continue
             best = one["predictions"][0]
             choice = {**names, "type": "choices", "value": {"choices": [best["label"]]}, "score": best["score"]}
@@ -272,7 +282,7 @@ def _add_label_studio(app: FastAPI) -> None:
             label = _chosen_label(body.annotation or {})
             key = f"label-studio-{body.task.id}"
             found = await service.read(service.store.find_keys, stream.record, [key])
-            if label is None or key not in found:
+            if label is None or body.task.id is None or key not in found:
                 return {"status": "ignored", "reason": "the task has no choice, or was not predicted here"}
             return {"status": "stored", **await confirm_labels(service, stream, [(found[key][1], label)])}
         if body.action == "START_TRAINING":
@@ -312,7 +322,7 @@ def _add_label_studio(app: FastAPI) -> None:
 
 def _task_samples(task: Task) -> Samples:
     """The sample of a task: `features`, or an image as a data address. Other addresses are not fetched."""
-    key = check_key(f"label-studio-{task.id}")
+    key = None if task.id is None else check_key(f"label-studio-{task.id}")
     if "features" in task.data:
         matrix = as_matrix(task.data["features"])
         if len(matrix) != 1:

@@ -23,6 +23,7 @@ __all__ = [
     "Snapshot",
     "StoreError",
     "StreamRecord",
+    "UnusableError",
     "is_canary",
 ]
 
@@ -49,6 +50,10 @@ class DeletedError(StoreError):
 
 class DamagedError(StoreError):
     """A row or file of the store is missing or does not have its checksum."""
+
+
+class UnusableError(StoreError):
+    """What is stored is intact, but cannot be used here, such as without the package of a method."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from zeroshift._version import __version__
 from zeroshift.arrays import UNIT_NORM_TOLERANCE
 from zeroshift.serve.encoding import EncoderPool
 from zeroshift.serve.errors import Problem
-from zeroshift.serve.inputs import Samples, check_stream_id, feature_items
+from zeroshift.serve.inputs import Samples, check_stream_id, feature_items, is_text
 from zeroshift.serve.keys import AccessKeys
 from zeroshift.serve.records import CANARY, Batch, DamagedError, DeletedError, StoreError, StreamRecord, is_canary
 from zeroshift.serve.store import Committer, SqlStore
@@ -136,8 +136,8 @@ class Service:
                 await stream.command(stream.load)
             except StoreError as error:
                 stream.store_problem(error)
-            except Problem:  # it ends
-                return
+            except Problem:  # the stream ends, such as because it was deleted
+                continue
 
     @property
     def count(self) -> int:
@@ -438,8 +438,8 @@ class Service:
 
     def health(self, stream: Stream) -> dict[str, Any]:
         return {
-            "status": "damaged" if stream.failure else "alarm" if stream.record.alarm else "ok",
-            "failure": stream.failure,
+            "status": stream.status,
+            "failure": None if stream.failure is None else stream.failure.message,
             "alarm": None if stream.record.alarm is None else dict(stream.record.alarm),
             "fallback": stream.falls_back,
             **stream.monitor.summary(),
@@ -469,6 +469,12 @@ def stream_config(body: Mapping[str, Any], default_method: str) -> dict[str, Any
         raise Problem(422, "invalid_classes", f"The class {twice[:80]!r} occurs twice.")
     if max(map(len, classes)) > 1000:
         raise Problem(422, "invalid_classes", "The name of a class may have 1000 characters.")
+    wrong = next((name for name in classes if not is_text(name)), None)
+    if wrong is not None:
+        raise Problem(
+            422, "invalid_classes", f"classes has {wrong[:80]!a}, which UTF-8 cannot encode. "
+            r"Fix: names without lone surrogates (\ud800 to \udfff).",
+        )  # fmt: skip
     name = body.get("method") or default_method
     try:
         info = methods.get(name)
@@ -495,9 +501,14 @@ def stream_config(body: Mapping[str, Any], default_method: str) -> dict[str, Any
     if body.get("logit_scale") is not None:
         config["logit_scale"] = float(body["logit_scale"])
     try:
-        json.dumps(config, allow_nan=False)
+        described = json.dumps(config, allow_nan=False, ensure_ascii=False)
     except ValueError as error:
         raise Problem(422, "invalid_stream", "Parameters must be finite.") from error
+    if not is_text(described):
+        raise Problem(
+            422, "invalid_stream", "parameters has a text which UTF-8 cannot encode. "
+            r"Fix: no lone surrogates (\ud800 to \udfff).",
+        )  # fmt: skip
     return config
 
 
@@ -530,7 +541,7 @@ class Metrics:
             "reject": Gauge("zeroshift_reject_rate", "Recent share of samples that fit no class.", **gauge),
             "drift": Gauge("zeroshift_drift_level", "How near a drift alarm is, from 0 to 1.", **gauge),
             "alarm": Gauge("zeroshift_alarm", "1 after a drift alarm.", **gauge),
-            "damaged": Gauge("zeroshift_damaged", "1 if the stored data of the stream is damaged.", **gauge),
+            "damaged": Gauge("zeroshift_damaged", "1 if the stream cannot be used, such as damaged data.", **gauge),
             "differing": Gauge("zeroshift_differing_answers", "Replayed answers unlike the stored ones.", **gauge),
             "epoch": Gauge("zeroshift_epoch", "Epoch of the stream.", **gauge),
         }

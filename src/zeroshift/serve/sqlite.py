@@ -14,9 +14,9 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from zeroshift.files import atomic_path
 from zeroshift.parsers import read_json
@@ -27,6 +27,8 @@ __all__ = ["SqliteStore"]
 
 DATABASE, SNAPSHOTS, LOCK, KEYS = "store.sqlite", "snapshots", "lock", "keys.json"
 WAIT_SECONDS = 0.5
+
+T = TypeVar("T")
 
 
 class SqliteStore(SqlStore):
@@ -40,7 +42,8 @@ class SqliteStore(SqlStore):
         self.folder = Path(folder)
         self._read_only = read_only
         self._lock_file: int | None = None
-        self._is_open = False
+        self._commits = 0
+        """Transactions in the store since it was made; 0 before the first of this process."""
         self._missing = self._missing_file()
         if read_only:
             if not (self.folder / DATABASE).is_file():
@@ -51,6 +54,9 @@ class SqliteStore(SqlStore):
                 self._check_schema()
             except StoreError as error:
                 raise ValueError(self._missing or f"{folder}: {error}. Fix: restore a backup.") from error
+            except BaseException:
+                self.close()
+                raise
             return
         (self.folder / SNAPSHOTS).mkdir(parents=True, exist_ok=True)
         self._lock_file = self._own(wait)
@@ -59,11 +65,6 @@ class SqliteStore(SqlStore):
             if self._missing:
                 raise ValueError(self._missing)
             self._prepare()
-            # From here on the write-ahead log has content, until the store is closed.
-            self._do("INSERT INTO meta (name, value) VALUES ('opened', ?) ON CONFLICT (name) DO UPDATE "
-                     "SET value = excluded.value", (repr(time.time()),))  # fmt: skip
-            self._is_open = True
-            self._mark("open")
             self._delete_unused()
         except BaseException:
             self.close()
@@ -85,24 +86,56 @@ class SqliteStore(SqlStore):
                     ) from None
                 time.sleep(WAIT_SECONDS)
 
+    def _write(self, change: Callable[[Callable[..., Any]], T]) -> T:
+        """Every transaction is counted, in the database and then in the lock file: see `_missing_file`."""
+
+        def counted(execute: Callable[..., Any]) -> tuple[T, int]:
+            result = change(execute)
+            row = execute(
+                "INSERT INTO meta (name, value) VALUES ('commits', '1') ON CONFLICT (name) DO UPDATE "
+                "SET value = CAST(CAST(meta.value AS INTEGER) + 1 AS TEXT) RETURNING value"
+            ).fetchone()
+            return result, int(row[0])
+
+        with self._lock:
+            result, self._commits = super()._write(counted)
+            self._mark("open")
+        return result
+
     def _mark(self, state: str) -> None:
-        """Note in the lock file whether the store is `open` or was `closed` in order."""
-        if self._is_open and self._lock_file is not None:
-            os.pwrite(self._lock_file, f"{state:8}".encode(), 0)
+        """Note in the lock file whether the store is `open` or was `closed` in order, and after which transaction."""
+        if self._commits and self._lock_file is not None:
+            with suppress(OSError):
+                os.pwrite(self._lock_file, f"{state:8}{self._commits:20}".encode(), 0)
 
     def _missing_file(self) -> str | None:
         """What is wrong if a file of the database is gone. SQLite would begin without it, and say nothing."""
         lock, database = self.folder / LOCK, self.folder / DATABASE
-        state = lock.read_text().strip() if lock.is_file() else ""
+        state, _, noted = (lock.read_text() if lock.is_file() else "").partition(" ")
         if not database.exists() and (state or any((self.folder / SNAPSHOTS).glob("*"))):
             return f"{DATABASE} is missing in the store {self.folder}, which has been used. Fix: restore a backup."
         log = Path(f"{database}-wal")
-        if state == "open" and not (log.exists() and log.stat().st_size):
-            return (
-                f"{DATABASE}-wal is missing in the store {self.folder}: the last samples may be lost. Fix: restore a "
-                f"backup; or delete the file `{LOCK}` to continue without them."
-            )
-        return None
+        if state != "open" or (log.exists() and log.stat().st_size):
+            return None
+        # Another program that reads the database of a service that was killed moves the log into it, and deletes it.
+        found, last = self._count_commits(), int(noted) if noted.strip().isdecimal() else None
+        if last is not None and found in (last, last + 1):  # it may be killed before it notes the last one
+            return None
+        return (
+            f"{DATABASE}-wal is missing in the store {self.folder}: the last samples may be lost, since the database "
+            f"has transaction {found} and the service noted {last}. Fix: restore a backup; or delete the file `{LOCK}` "
+            "to continue without them."
+        )
+
+    def _count_commits(self) -> int | None:
+        """Number of the last transaction in the database without a write-ahead log; None if it cannot be read."""
+        address = f"{(self.folder / DATABASE).absolute().as_uri()}?mode=ro&immutable=1"
+        try:
+            with closing(sqlite3.connect(address, uri=True)) as connection:
+                row = connection.execute("SELECT value FROM meta WHERE name = 'commits'").fetchone()
+            return None if row is None else int(row[0])
+        except (sqlite3.Error, ValueError):
+            return None
 
     def _connect(self, *, write: bool) -> sqlite3.Connection:
         path = self.folder / DATABASE

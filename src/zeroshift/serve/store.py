@@ -37,7 +37,7 @@ from zeroshift.serve.records import (
 
 __all__ = ["Committer", "SqlStore", "open_store"]
 
-SCHEMA = 1
+SCHEMA = 2
 """Increased when an earlier version cannot use a store of this one."""
 
 TABLES = """
@@ -170,21 +170,17 @@ class SqlStore(ABC):
         """Create the tables, or check that the store was made by a version that this one understands."""
 
         def create(execute: Callable[..., Any]) -> None:
-            for statement in TABLES.format(**self.types).split(";\n"):
-                if statement.strip():
-                    execute(statement)
-            execute("INSERT INTO meta (name, value) VALUES ('schema', ?) ON CONFLICT DO NOTHING", (str(SCHEMA),))
+            for number, statement in enumerate(filter(str.strip, TABLES.format(**self.types).split(";\n"))):
+                execute(statement)
+                if number == 0:  # the table meta; the others of a store of another schema are left as they are
+                    insert = "INSERT INTO meta (name, value) VALUES ('schema', ?) ON CONFLICT DO NOTHING"
+                    execute(insert, (str(SCHEMA),))
+                    _check_schema(execute("SELECT value FROM meta WHERE name = 'schema'").fetchall())
 
         self._write(create)
-        self._check_schema()
 
     def _check_schema(self) -> None:
-        found = self._read("SELECT value FROM meta WHERE name = 'schema'")
-        if found != [(str(SCHEMA),)]:
-            raise ValueError(
-                f"the store has schema {found}, this version of zeroshift uses {SCHEMA}. "
-                "Fix: use the version that made it, or another store."
-            )
+        _check_schema(self._read("SELECT value FROM meta WHERE name = 'schema'"))
 
     def close(self) -> None:
         with self._lock:
@@ -365,7 +361,7 @@ class SqlStore(ABC):
             deleted = execute(
                 "DELETE FROM batches WHERE stream = ? AND first + count - 1 <= ?", (stream.number, through)
             ).rowcount
-            left = execute("SELECT COALESCE(MIN(first), ?) FROM batches WHERE stream = ?", (through, stream.number))
+            left = execute("SELECT COALESCE(MIN(first), ?) FROM batches WHERE stream = ?", (through + 1, stream.number))
             before = left.fetchone()[0]
             execute("DELETE FROM sample_keys WHERE stream = ? AND seq < ?", (stream.number, before))
             execute("DELETE FROM requests WHERE stream = ? AND seq < ?", (stream.number, before - 1))
@@ -582,6 +578,21 @@ class SqlStore(ABC):
         wrong = sorted(seq for key, seq in expected.items() if found.get(key) != seq)
         if wrong:
             yield f"{len(wrong)} keys are missing or wrong, the first of sample {wrong[0]}"
+
+
+def _check_schema(found: Sequence[tuple[Any, ...]]) -> None:
+    """ValueError if the value of `schema` in the table meta is that of another version."""
+    value = found[0][0] if found else None
+    if value == "1":
+        raise ValueError(
+            f"the store has schema 1, of a development version before the first release; this one uses {SCHEMA}. "
+            "Fix: use that development version, or another store."
+        )
+    if value != str(SCHEMA):
+        raise ValueError(
+            f"the store has schema {value}, this version of zeroshift uses {SCHEMA}. "
+            "Fix: use the version that made it, or another store."
+        )
 
 
 def content_checksum(content: bytes, monitor: str, epoch: int, seq: int) -> str:

@@ -43,6 +43,7 @@ from zeroshift.serve.records import (
     Snapshot,
     StoreError,
     StreamRecord,
+    UnusableError,
 )
 from zeroshift.serve.store import Committer, SqlStore
 from zeroshift.zero_shot import softmax
@@ -161,8 +162,8 @@ class Stream:
         self.monitor = Monitor(len(record.prototypes))
         self.recovery: dict[str, Any] = {}
         """How the state was recovered: seconds, replayed samples, answers that differ, damaged snapshots."""
-        self.failure: str | None = None
-        """Why the stream cannot be used, if its data is damaged."""
+        self.failure: Problem | None = None
+        """Why the stream cannot be used, if it cannot."""
         self._method: Method | None = None
         self._lost = True
         """Whether memory may differ from the store, so that the state must be recovered."""
@@ -198,16 +199,38 @@ class Stream:
         return self.record.alarm is not None and self.config["on_drift"] == "fallback"
 
     @property
+    def status(self) -> str:
+        """`ok`, `alarm`, `damaged` or `failed`."""
+        if self.failure is not None:
+            return "damaged" if self.failure.code == "stream_damaged" else "failed"
+        return "ok" if self.record.alarm is None else "alarm"
+
+    @property
     def alive(self) -> bool:
         return self._task is not None and not self._task.done()
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"stream {self.record.number}")
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Nothing may wait for a task that has ended."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the task of a stream ended", extra={"stream": self.record.id}, exc_info=error)
+        if not self._closing:
+            self.failure = self._not_running()
+        while self._queue:
+            _fail(self._queue.popleft().done, self._not_running())
+
+    def _not_running(self) -> Problem:
+        if self._closing:
+            return Problem(503, "shutting_down", "The service is shutting down. Fix: retry.", retry_after=RETRY_SECONDS)
+        return Problem(503, "stream_ended", "The task of the stream has ended. Fix: restart the service; see its log.")
 
     async def submit(self, request: SampleRequest) -> list[dict[str, Any]]:
         """The results of a request, when they are stored. Problem if it cannot be accepted."""
-        if self._closing:
-            raise Problem(503, "shutting_down", "The service is shutting down. Fix: retry.", retry_after=RETRY_SECONDS)
+        if self._closing or not self.alive:
+            raise self._not_running()
         if taken := request.names & self._in_flight:
             name = min(taken)[1:]
             raise Problem(
@@ -232,8 +255,8 @@ class Stream:
 
     async def command(self, run: Callable[[], Any]) -> Any:
         """The result of `run`, called in a thread when all requests before it are answered."""
-        if self._closing:
-            raise Problem(503, "shutting_down", "The service is shutting down. Fix: retry.", retry_after=RETRY_SECONDS)
+        if self._closing or not self.alive:
+            raise self._not_running()
         command = _Command(run, asyncio.get_running_loop().create_future())
         self._queue.append(command)
         self._arrival.set()
@@ -296,7 +319,7 @@ class Stream:
 
     def _count_since_snapshot(self, samples: int) -> None:
         if not self._since_snapshot:
-            self._snapshot_due = time.monotonic() + self.config["snapshot_seconds"]
+            self._snapshot_due = time.monotonic() + self.config.get("snapshot_seconds", 600.0)
         self._since_snapshot += samples
 
     async def _snapshot_if_due(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -308,6 +331,9 @@ class Stream:
             # The log has everything: recovery only takes longer. The next group tries again.
             self._lost = True
             log.warning("snapshot failed", extra={"stream": self.record.id, "error": str(error)})
+        except Exception:
+            self._lost = True
+            log.exception("snapshot failed", extra={"stream": self.record.id})
 
     async def _run_command(self, loop: asyncio.AbstractEventLoop, command: _Command) -> None:
         try:
@@ -358,8 +384,17 @@ class Stream:
     def store_problem(self, error: StoreError) -> Problem:
         log.warning("the store failed", extra={"stream": self.record.id, "error": str(error)})
         if isinstance(error, DamagedError):
-            self.failure = str(error)
-            return self.damaged()
+            self.failure = Problem(
+                503, "stream_damaged", f"The stored data of this stream is damaged: {error}. Fix: roll back to a "
+                "snapshot, or restore a backup.",
+            )  # fmt: skip
+            return self.failure
+        if isinstance(error, UnusableError):
+            self.failure = Problem(
+                503, "stream_failed", f"The state of this stream cannot be computed: {error}. Its stored data is not "
+                "damaged. Fix: install what its method needs and restart the service, or roll back to a snapshot.",
+            )  # fmt: skip
+            return self.failure
         if isinstance(error, DeletedError):
             self.deleted = True
             return Problem(404, "no_such_stream", f"The stream {self.record.id!r} was deleted.")
@@ -373,37 +408,50 @@ class Stream:
             "stored. Fix: retry with the same keys.", retry_after=RETRY_SECONDS,
         )  # fmt: skip
 
-    def damaged(self) -> Problem:
-        return Problem(
-            503, "stream_damaged", f"The stored data of this stream is damaged: {self.failure}. Fix: roll back to a "
-            "snapshot, or restore a backup.",
-        )  # fmt: skip
-
     # In a thread, one call at a time
 
     def load(self) -> Method:
         """The method with the state that the store has."""
         if self._method is None or self._lost:
-            if self._lost:
-                self._method = None
-            started = time.monotonic()
-            record = self._store.claim(self.record.number)
-            if (last := self._store.last_sample(record)) > record.seq:
-                raise DamagedError(f"the log ends at sample {last}, but {record.seq} were answered")
-            self.recovery = {"replayed": 0, "differing": 0, "damaged_snapshots": []}
-            method, monitor, since = self._state_at(record, record.epoch, record.seq)
-            self.recovery["seconds"] = round(time.monotonic() - started, 4)
-            if self.recovery["differing"]:
-                log.error(
-                    "replayed answers differ from the stored ones: the version, BLAS or number of threads changed",
-                    extra={"stream": record.id, "samples": self.recovery["differing"]},
-                )
-            self.record, self.monitor, self._since_snapshot = record, monitor, 0
-            if since:
-                self._count_since_snapshot(since)
-            self._method, self._lost, self.failure = method, False, None
-            self.indicators = _indicators(method)
+            try:
+                self._method = self._recover()
+            except StoreError:
+                raise
+            except Exception as error:
+                log.exception("a stream cannot be recovered", extra={"stream": self.record.id})
+                raise UnusableError(f"{type(error).__name__}; the log of the service says more") from error
         return self._method
+
+    def _recover(self) -> Method:
+        if self._lost:
+            self._method = None
+        started = time.monotonic()
+        record = self._store.claim(self.record.number)
+        if (last := self._store.last_sample(record)) > record.seq:
+            raise DamagedError(f"the log ends at sample {last}, but {record.seq} were answered")
+        try:
+            methods.get(record.config["method"])
+        except ValueError as error:
+            raise UnusableError(str(error)[:300].rstrip(".")) from error
+        self.recovery = {"replayed": 0, "differing": 0, "damaged_snapshots": [], "unusable_snapshots": []}
+        try:
+            method, monitor, since = self._state_at(record, record.epoch, record.seq)
+        except DamagedError as error:
+            if unusable := self.recovery["unusable_snapshots"]:  # with them, it would not need what is missing
+                raise UnusableError(f"its snapshots {unusable} cannot be loaded; without them, {error}") from error
+            raise
+        self.recovery["seconds"] = round(time.monotonic() - started, 4)
+        if self.recovery["differing"]:
+            log.error(
+                "replayed answers differ from the stored ones: the version, BLAS or number of threads changed",
+                extra={"stream": record.id, "samples": self.recovery["differing"]},
+            )
+        self.record, self.monitor, self._since_snapshot = record, monitor, 0
+        if since:
+            self._count_since_snapshot(since)
+        self._lost, self.failure = False, None
+        self.indicators = _indicators(method)
+        return method
 
     def _state_at(self, record: StreamRecord, epoch: int, seq: int) -> tuple[Method, Monitor, int]:
         """Method and monitor after sample `seq` of an epoch, and how many samples were replayed for that."""
@@ -417,6 +465,10 @@ class Stream:
                 except DamagedError as error:
                     self.recovery["damaged_snapshots"].append(snapshot.number)
                     log.error("a snapshot is damaged", extra={"stream": record.id, "error": str(error)})
+                    continue
+                except UnusableError as error:
+                    self.recovery["unusable_snapshots"].append(snapshot.number)
+                    log.error("a snapshot cannot be loaded", extra={"stream": record.id}, exc_info=error)
                     continue
                 return method, monitor, self._replay(record, method, monitor, epoch, snapshot.seq, seq)
         if start.parent_epoch is not None and start.parent_seq is not None:
@@ -433,8 +485,8 @@ class Stream:
             path.write_bytes(content)
             try:
                 return methods.load(path), Monitor.restore(snapshot.monitor)
-            except (ValueError, TypeError, LookupError) as error:
-                raise DamagedError(f"snapshot {snapshot.number} cannot be read") from error
+            except (ValueError, TypeError, LookupError, ImportError) as error:  # its checksum is right
+                raise UnusableError(f"snapshot {snapshot.number} cannot be loaded ({type(error).__name__})") from error
 
     def _replay(
         self, record: StreamRecord, method: Method, monitor: Monitor, epoch: int, after: int, through: int
@@ -547,7 +599,7 @@ class Stream:
                 results[row] = layout[row] = {"key": item.key, "error": {**item.error, "row": row}}
             elif item.key is not None and item.key in known:
                 layout[row] = known[item.key][1]
-                results[row] = self._stored_result(layout[row], item.key)
+                results[row] = self._stored_result(layout[row], item.key, row)
         if request.key is not None and request.learn:
             append.requests.append((request.key, request.digest(items), json.dumps(layout), before))
         return results
@@ -595,10 +647,18 @@ class Stream:
             "replayed": replayed,
         }
 
-    def _stored_result(self, seq: int, key: str | None) -> dict[str, Any]:
+    def _stored_result(self, seq: int, key: str | None, row: int) -> dict[str, Any]:
+        """The answer to sample `seq`, which the request has in this row; an error if the log was deleted up to it."""
         batch = self._store.find_batch(self.record, seq)
         if batch is None:
-            raise DamagedError(f"the log has no sample {seq}")
+            first = self._store.first_sample(self.record)
+            if self.config["retain"] is None or (first and seq > first):
+                raise DamagedError(f"the log has no sample {seq}")
+            problem = (
+                f"Row {row} is sample {seq}, which the log no longer has (retain = {self.config['retain']}). "
+                "Fix: send it in a new request; it is learned again."
+            )
+            return {"key": key, "error": {"code": "key_expired", "message": problem, "row": row}}
         at = seq - batch.first
         if key is not None and batch.keys[at] != key:
             raise DamagedError(f"sample {seq} has another key than the store says")
@@ -613,8 +673,8 @@ class Stream:
                 "Fix: one key per request.", key=request.key,
             )  # fmt: skip
         return [
-            self._stored_result(one, item.key) if isinstance(one, int) else {**one, "replayed": True}
-            for one, item in zip(layout, items, strict=True)
+            self._stored_result(one, item.key, row) if isinstance(one, int) else {**one, "replayed": True}
+            for row, (one, item) in enumerate(zip(layout, items, strict=True))
         ]
 
     # Commands: run them with `command`
@@ -672,6 +732,8 @@ class Stream:
             method, monitor = self._load_snapshot(chosen)
         except DamagedError as error:
             raise Problem(409, "snapshot_damaged", f"{error}. Fix: another snapshot.") from error
+        except UnusableError as error:
+            raise Problem(409, "snapshot_unusable", f"{error}. Fix: another snapshot; see the log.") from error
         epoch = Epoch(record.epoch + 1, record.seq, chosen.epoch, chosen.seq, f"rollback to {number}", time.time())
         return self._begin(record, epoch, method, monitor)
 

@@ -8,12 +8,13 @@ import { firstSteps } from "./steps.js";
 
 const MOST_ROWS = 200;
 const SHOW_EVERY = 250; // ms
-const RANK = { damaged: 0, alarm: 1, ok: 2 };
+const RANK = { damaged: 0, failed: 0, alarm: 1, ok: 2 };
 
 const STATUS = {
   ok: ["●", "OK"],
   alarm: ["▲", "Drift alarm"],
   damaged: ["✕", "Damaged"],
+  failed: ["✕", "Failed"],
 };
 
 export function statusOf({ status }) {
@@ -141,6 +142,7 @@ export function overview(root, session, { setConnection, signal }) {
     return [
       plural(all.length, "stream"),
       number("damaged") ? `${number("damaged")} damaged` : "",
+      number("failed") ? `${number("failed")} failed` : "",
       number("alarm") ? `${number("alarm")} with a drift alarm` : "",
       `${plural(samples, "sample")}${rate ? `, ${perSecond(rate)}` : ""}`,
     ].filter(Boolean).join(" · ");

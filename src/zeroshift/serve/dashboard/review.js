@@ -189,15 +189,15 @@ export function history({ stream, session, at, act }) {
       cell("number size", bytes(one.bytes)), mayRollBack && cell("action", undo));
   }
 
-  // The present state can be stored first, unless it is damaged or the snapshot would be deleted for it.
+  // The present state can be stored first, unless it cannot be used or the snapshot would be deleted for it.
   function optionFor(one) {
     const { snapshots } = state.snapshots;
     const isOldest = snapshots.length >= stream.keep_snapshots && snapshots.at(-1).id === one.id;
-    const isDamaged = state.health.failure !== null;
+    const hasFailed = state.health.failure !== null;
     let label = "Take a snapshot of the present state first, so that this can be undone";
     if (isOldest) label = "No snapshot of the present state is taken: this one would be deleted for it.";
-    if (isDamaged) label = "The present state is damaged, so no snapshot of it can be taken.";
-    return { label, checked: !isOldest && !isDamaged, disabled: isOldest || isDamaged };
+    if (hasFailed) label = "The present state cannot be used, so no snapshot of it can be taken.";
+    return { label, checked: !isOldest && !hasFailed, disabled: isOldest || hasFailed };
   }
 
   async function rollBack(undo, one) {

@@ -181,8 +181,7 @@ function head({ session, stream, at, act }) {
       alarm.hidden = !health.alarm;
       damage.hidden = !health.failure;
       if (health.alarm) setText(alarmed, describe(health.alarm, health.fallback));
-      const advice = "Roll back to a snapshot, or restore a backup.";
-      if (health.failure) setText(damaged, `The stored data of this stream is damaged: ${health.failure}. ${advice}`);
+      if (health.failure) setText(damaged, health.failure);
     },
   };
 }
@@ -406,9 +405,10 @@ function settings({ stream }) {
     update({ health: { recovery: found } }) {
       if (found.seconds === undefined) return setText(recovery, "not needed yet");
       const learned = `${plural(found.replayed, "sample")} learned again in ${found.seconds} s`;
-      const numbers = found.damaged_snapshots.join(", ");
-      const damaged = numbers && ` Damaged snapshots: ${numbers}.`;
-      setText(recovery, `${learned}; ${plural(found.differing, "answer")} differed.${damaged}`);
+      const list = (words, numbers) => (numbers.length ? ` ${words}: ${numbers.join(", ")}.` : "");
+      const damaged = list("Damaged snapshots", found.damaged_snapshots);
+      const unusable = list("Snapshots that could not be loaded", found.unusable_snapshots);
+      setText(recovery, `${learned}; ${plural(found.differing, "answer")} differed.${damaged}${unusable}`);
     },
   };
 }
