@@ -97,9 +97,7 @@ def test_online_in_replicas(call, folder):
     assert json.loads(done.stdout)["result"]["rows"] == 600
     table = parquet.read_table(path / "out" / "predictions")
     assert len(set(zip(table["shard"].to_pylist(), table["row"].to_pylist(), strict=True))) == 600
-    assert (
-        len(list((path / "out" / "predictions").iterdir())) == 6
-    )  # four rounds of the first replica, two of the other
+    assert len(list((path / "out" / "predictions").iterdir())) == 3  # one per shard
 
 
 def test_output_at_a_url(call, folder, monkeypatch):
@@ -118,5 +116,66 @@ def test_output_at_a_url(call, folder, monkeypatch):
     assert json.loads(done.stdout)["result"]["out"] == "simplecache::memory://cli-output-at-a-url/out"
     import fsspec
 
-    assert fsspec.filesystem("memory").exists("/cli-output-at-a-url/out/predictions/predictions_0000_000001.parquet")
+    assert fsspec.filesystem("memory").exists("/cli-output-at-a-url/out/predictions/predictions_00000_0000.parquet")
     assert list(elsewhere.iterdir()) == []
+
+
+def files_in(out):
+    return {file.name: file.read_bytes() for file in (out / "predictions").iterdir()}
+
+
+@pytest.mark.parametrize("first", [(), ("--online",)])
+@pytest.mark.parametrize("second", [(), ("--online",), ("--online", "--logit-scale", 30)])
+def test_results_are_replaced_only_with_force(call, folder, first, second):
+    path = folder[0]
+    assert call(*command(path, *first)).exit_code == 0
+    before = files_in(path / "out")
+    for options in ((), ("--dry-run",)):
+        refused = call(*command(path, *second, *options))
+        assert refused.exit_code == 2
+        what = "this run, which is finished" if first == second else "another run"
+        assert f"predictions has the predictions of {what} ({len(before)} file" in refused.stderr
+        assert "Fix: --force" in refused.stderr
+    assert files_in(path / "out") == before
+    assert call(*command(path, *second, "--force")).exit_code == 0
+    assert len(files_in(path / "out")) == (3 if second else 1)
+
+
+@pytest.mark.parametrize("options", [(), ("--online",)])
+def test_files_of_others_are_never_deleted(call, folder, options):
+    path = folder[0]
+    (path / "out" / "predictions").mkdir(parents=True)
+    own = path / "out" / "predictions" / "predictions_mine.parquet"
+    own.write_text("mine")
+    refused = call(*command(path, *options))
+    assert refused.exit_code == 2
+    assert "files that zeroshift did not record as its own, such as predictions_mine.parquet" in refused.stderr
+    for _ in range(2):
+        assert call(*command(path, *options, "--force")).exit_code == 0
+        assert own.read_text() == "mine"
+    for name in ("predictions_00000.parquet", "predictions_00000_0000.parquet"):
+        (path / "other" / "predictions").mkdir(parents=True, exist_ok=True)
+        (path / "other" / "predictions" / name).write_text("mine")
+    refused = call(*command(path, *options, "--force", "--out", path / "other"))
+    assert refused.exit_code == 2
+    assert "which no run recorded as its own and this one would replace" in refused.stderr
+    assert set(files_in(path / "other").values()) == {b"mine"}
+
+
+def test_unfinished_online_run_starts_again(folder):
+    from zeroshift import OnlineAnchoredMixture
+    from zeroshift.distributed import FeatureShards, follow_shards
+
+    path, _, prototypes = folder
+    arguments = {"replicas": 2, "every": 100, "on": "local:0", "out": path / "out"}
+
+    def stop(what, rows, total):
+        if rows >= 500:
+            raise KeyboardInterrupt
+
+    shards = FeatureShards.open(path / "set")
+    with pytest.raises(KeyboardInterrupt):
+        follow_shards(OnlineAnchoredMixture(prototypes), shards, progress=stop, **arguments)
+    assert files_in(path / "out")
+    follow_shards(OnlineAnchoredMixture(prototypes), shards, **arguments)
+    assert len(files_in(path / "out")) == 3

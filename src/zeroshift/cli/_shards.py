@@ -22,9 +22,9 @@ from zeroshift.cli._output_paths import check_output_folder, claim
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import ProgressBar, progress_bar
 from zeroshift.distributed import FeatureShards, Plan, adapt, follow_shards, plan
-from zeroshift.distributed.adaptation import TASK_ROWS, Result, check_learns_in_passes
+from zeroshift.distributed.adaptation import TASK_ROWS, Result, check_arguments, check_learns_in_passes
 from zeroshift.distributed.folders import Folder, is_url
-from zeroshift.distributed.replicas import EVERY
+from zeroshift.distributed.replicas import EVERY, check_online_out
 from zeroshift.encode.prompts import parse_class_names
 from zeroshift.encode.sharded import ABOUT
 from zeroshift.method import Method
@@ -164,6 +164,7 @@ class ShardOptions:
         device: str,
         json: bool,
         quiet: bool,
+        force: bool,
         others: dict[str, object],
     ) -> None:
         """Adapt to the shards at `source` and write the predictions to the folder `out`."""
@@ -193,7 +194,7 @@ class ShardOptions:
         for error in shards.skipped:
             print_warning(f"skipped: {error}")
         if isinstance(method, OnlineAnchoredMixture):
-            self._follow(method, shards, out, names, normalize=normalize, json=json, quiet=quiet)
+            self._follow(method, shards, out, names, normalize=normalize, json=json, quiet=quiet, force=force)
             return
         how: dict[str, Any] = {
             "on": self.on or "local",
@@ -201,6 +202,11 @@ class ShardOptions:
             "exact": self.exact,
             "task_rows": self.task_rows or TASK_ROWS,
             "device": None if device == AUTO else device,
+            "out": out,
+            "class_names": names,
+            "normalize": normalize,
+            "on_bad_shard": self.on_bad_shard,
+            "force": force,
         }
         planned = plan(method, shards, **how, probe=not quiet or json)
         if self.dry_run:
@@ -213,10 +219,7 @@ class ShardOptions:
             console(stderr=True).print(plan_table(source, planned))
         _prepare(out)
         with ShardProgress(quiet=quiet) as progress:
-            result = adapt(
-                method, shards, **how, out=out, class_names=names, normalize=normalize, progress=progress,
-                on_bad_shard=self.on_bad_shard,
-            )  # fmt: skip
+            result = adapt(method, shards, **how, progress=progress)
         for path in result.skipped[len(shards.skipped) :]:
             print_warning(f"skipped: the shard {path} cannot be used")
         if json:
@@ -234,9 +237,12 @@ class ShardOptions:
         normalize: bool,
         json: bool,
         quiet: bool,
+        force: bool,
     ) -> None:
         """The online mixture, in replicas."""
         replicas, every = self.replicas or DEFAULT_REPLICAS, self.exchange_every or EVERY
+        check_arguments(method, shards, names, self.on_bad_shard)
+        check_online_out(method, shards, out, replicas, every, names, normalize, force)
         planned = {
             "shards": len(shards.shards), "rows": shards.rows, "bytes": shards.bytes, "replicas": replicas,
             "exchange_every": every,
@@ -255,6 +261,7 @@ class ShardOptions:
             bad = follow_shards(
                 method, shards, replicas=replicas, every=every, on=self.on or "local", out=out,
                 class_names=names, normalize=normalize, on_bad_shard=self.on_bad_shard, progress=progress,
+                force=force,
             )  # fmt: skip
         seconds = time.monotonic() - began
         for path in bad:

@@ -16,7 +16,7 @@ import tempfile
 import time
 import warnings
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -25,7 +25,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from zeroshift._version import __version__
-from zeroshift.arrays import Array, check_matrix, normalize, to_numpy
+from zeroshift.arrays import Array, check_matrix, to_numpy
+from zeroshift.arrays import normalize as unit_rows
 from zeroshift.distributed.executors import Executor, use_executor
 from zeroshift.distributed.folders import Folder
 from zeroshift.distributed.shards import FeatureShards, Shard, ShardError
@@ -52,8 +53,8 @@ FIRST_ROWS = 256
 PROGRESS = ".progress"
 """Folder in the output folder with what an interrupted run continues from."""
 
-OWNER = "answers"
-"""File in it with the key of the run whose answers are in `predictions`."""
+RECORD = ".predictions.json"
+"""File in the output folder that says which run wrote `predictions`, and the names of its files."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class Reading:
                 if numbers is not None:
                     rows = rows[numbers[(numbers >= offset) & (numbers < offset + count)] - offset]
                 if self.normalize and len(rows):
-                    rows = normalize(rows)
+                    rows = unit_rows(rows)
                 elif check and len(rows):
                     try:
                         check_matrix(f"features of {shard.path}", rows)
@@ -224,7 +225,7 @@ class AnswerTask:
                     if not failed:
                         answer = method.predict(rows)
                         parts.append(answer_columns(answer, zero_shot, rows, shard, first, self.class_names))
-        write_answers(self.folder, f"predictions_{task.number:05d}.parquet", parts)
+        write_answers(self.folder, answers_name(task), parts)
         return sum(len(part["row"]) for part in parts), bad
 
     def _method(self) -> Method:
@@ -235,6 +236,10 @@ class AnswerTask:
                 path.write_bytes(self.state)
                 self._loaded.append(self.method.load(path, **library))
         return self._loaded[0]
+
+
+def answers_name(task: Task) -> str:
+    return f"predictions_{task.number:05d}.parquet"
 
 
 def answer_columns(
@@ -267,17 +272,83 @@ def write_answers(folder: Folder, name: str, parts: list[dict[str, Any]]) -> Non
     folder.write(name, content.getvalue())
 
 
-def own_predictions(out: Folder, key: str) -> set[str]:
-    """The files of answers in `out/predictions`, if the run with this key wrote them; those of other runs are deleted.
-    From then on the files are those of this run."""
-    folder, progress = out / "predictions", out / PROGRESS
-    if progress.read(OWNER) == key.encode():
-        return set(folder.names())
-    for old in folder.names():
-        if old.startswith("predictions_"):
-            folder.remove(old)
-    progress.write(OWNER, key.encode())
-    return set()
+@dataclass(frozen=True)
+class Predictions:
+    """The files that a run writes to `out/predictions`. Files that no run recorded are never deleted.
+
+    `run` is the key of what the user asked for. A run that did not finish continues if it is asked for again; other
+    files are in its way, and `force` allows to replace those that are recorded.
+    """
+
+    out: Folder
+    run: str
+    force: bool = False
+
+    @property
+    def folder(self) -> Folder:
+        return self.out / "predictions"
+
+    def _record(self) -> dict[str, Any]:
+        content = self.out.read(RECORD)
+        return {"run": "", "key": "", "finished": False, "files": []} if content is None else json.loads(content)
+
+    def check(self, names: Iterable[str]) -> None:
+        """Refuse to write files with these names if others are in the way."""
+        record = self._record()
+        present = {name for name in self.folder.names() if name.endswith(".parquet")}
+        recorded = present & set(record["files"])
+        if taken := sorted((present - recorded) & set(names)):
+            raise FileExistsError(
+                f"{self.folder} has {taken[0]}, which no run recorded as its own and this one would replace. "
+                "Fix: move it, or another --out (out=)."
+            )
+        if self.force or not present:
+            return
+        if other := sorted(present - recorded):
+            raise FileExistsError(
+                f"{self.folder} has files that zeroshift did not record as its own, such as {other[0]}. Fix: another "
+                "--out (out=), or --force (force=True), which keeps them next to the predictions."
+            )
+        if record["run"] != self.run or record["finished"]:
+            what = "another run" if record["run"] != self.run else "this run, which is finished"
+            raise FileExistsError(
+                f"{self.folder} has the predictions of {what} ({len(recorded):,} files). Fix: --force (force=True) to "
+                "replace them, or another --out (out=)."
+            )
+
+    def begin(self, key: str, names: Iterable[str]) -> set[str]:
+        """Record the files that will be written, and delete those of other runs. Returns the files that are there
+        already, if they were written with the same key."""
+        record, names = self._record(), list(names)
+        self.check(names)
+        present = set(self.folder.names())
+        if (record["run"], record["key"], record["finished"]) == (self.run, key, False):
+            return present
+        for old in present & set(record["files"]):
+            self.folder.remove(old)
+        self._write(key, names, finished=False)
+        return set()
+
+    def finish(self) -> None:
+        record = self._record()
+        self._write(record["key"], record["files"], finished=True)
+        (self.out / PROGRESS).remove_all()
+
+    def _write(self, key: str, names: list[str], *, finished: bool) -> None:
+        record = {"run": self.run, "key": key, "finished": finished, "files": names}
+        self.out.write(RECORD, json.dumps(record).encode())
+
+
+def run_key(method: Any, shards: FeatureShards, **settings: Any) -> str:
+    """A key of what determines the answers of a run."""
+    identity = {
+        "zeroshift": __version__,
+        "method": method.name,
+        "params": {name: _identity(value) for name, value in sorted(method.get_params().items())},
+        "shards": [asdict(shard) for shard in shards.shards],
+        **settings,
+    }
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _fit_rows(shards: FeatureShards, fit_rows: float | None, exact: bool) -> int:
@@ -320,6 +391,26 @@ def _gpus(device: str | None) -> float:
     return 1.0 if device is not None and device.startswith("cuda") else 0.0
 
 
+def _check_out(
+    method: Method,
+    shards: FeatureShards,
+    out: str | os.PathLike[str] | None,
+    class_names: Sequence[str] | None,
+    fitted: int,
+    task_rows: int,
+    normalize: bool,
+    force: bool,
+) -> Predictions | None:
+    """The files of a run, after a check that it may write them."""
+    if out is None:
+        return None
+    names = None if class_names is None else list(class_names)
+    run = run_key(method, shards, fitted=fitted, task_rows=task_rows, normalize=normalize, class_names=names)
+    predictions = Predictions(Folder.of(out), run, force)
+    predictions.check(answers_name(task) for task in make_tasks(shards, task_rows))
+    return predictions
+
+
 def plan(
     method: Method,
     shards: FeatureShards,
@@ -330,9 +421,17 @@ def plan(
     task_rows: int = TASK_ROWS,
     device: str | None = None,
     probe: bool = False,
+    out: str | os.PathLike[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    normalize: bool = False,
+    on_bad_shard: str = "raise",
+    force: bool = False,
 ) -> Plan:
-    """What `adapt` would do. With `probe`, a few thousand rows are predicted to estimate the time."""
+    """What `adapt` would do with these arguments, which are checked as there. With `probe`, a few thousand rows are
+    predicted to estimate the time."""
+    check_arguments(method, shards, class_names, on_bad_shard)
     fitted = _fit_rows(shards, fit_rows, exact)
+    _check_out(method, shards, out, class_names, fitted, task_rows, normalize, force)
     with use_executor(on, gpus=_gpus(device)) as executor:
         workers = executor.workers
     rounds = int(getattr(method, "rounds", 1))
@@ -340,7 +439,7 @@ def plan(
     visited = fitted * rounds + (shards.rows if fitted < shards.rows else 0) + shards.rows
     seconds = None
     if probe:
-        rows = normalize(shards.first_rows(4096))
+        rows = unit_rows(shards.first_rows(4096))
         with threadpool_limits(1, user_api="blas"):
             method.predict(rows)
             began = time.perf_counter()
@@ -379,6 +478,7 @@ def adapt(
     task_rows: int = TASK_ROWS,
     device: str | None = None,
     progress: Progress | None = None,
+    force: bool = False,
 ) -> Result:
     """Adapt a transductive method to shards, and write the answers to `out/predictions/predictions_*.parquet`.
 
@@ -396,22 +496,27 @@ def adapt(
     task_rows : rows per task.
     device : torch device of the workers, such as "cuda"; NumPy if None.
     progress : called after every task.
+    force : replace the predictions of another run, or of this one if it is finished. Files that no run recorded as its
+        own are never deleted.
     """
     check_learns_in_passes(type(method))
     check_arguments(method, shards, class_names, on_bad_shard)
     began = time.perf_counter()
     fitted = _fit_rows(shards, fit_rows, exact)
+    reading = Reading(normalize, on_bad_shard == "skip")
+    predictions = _check_out(method, shards, out, class_names, fitted, task_rows, normalize, force)
     with use_executor(on, gpus=_gpus(device)) as executor:
         run = _Run(
             method,
             shards,
             executor,
             None if out is None else Folder.of(out),
-            Reading(normalize, on_bad_shard == "skip"),
+            reading,
             fitted,
             task_rows,
             device,
             progress or (lambda *_: None),
+            predictions,
         )
         passes = run.learn()
         answered = run.answer(None if class_names is None else tuple(class_names)) if out is not None else 0
@@ -435,12 +540,13 @@ class _Run:
     task_rows: int
     device: str | None
     progress: Progress
+    predictions: Predictions | None
     bad: set[str] = field(default_factory=set)
     runs_before: set[str] = field(init=False)
     """Keys of runs that were interrupted, until one of them is continued."""
 
     def __post_init__(self) -> None:
-        self.runs_before = set() if self.out is None else set((self.out / PROGRESS).names()) - {OWNER}
+        self.runs_before = set() if self.out is None else set((self.out / PROGRESS).names())
 
     def learn(self) -> int:
         """Learn the set; again without them if shards turn out to be unusable. Returns the number of passes."""
@@ -456,16 +562,9 @@ class _Run:
         self.tasks = make_tasks(self.shards, self.task_rows)
         self.sampled = self.fitted < self.shards.rows
         self.share = self.fitted / self.shards.rows
-        identity = {
-            "zeroshift": __version__,
-            "method": self.method.name,
-            "params": {name: _identity(value) for name, value in sorted(self.method.get_params().items())},
-            "shards": [asdict(shard) for shard in self.shards.shards],
-            "fitted": self.fitted,
-            "task_rows": self.task_rows,
-            "normalize": self.reading.normalize,
-        }
-        self.key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+        self.key = run_key(
+            self.method, self.shards, fitted=self.fitted, task_rows=self.task_rows, normalize=self.reading.normalize
+        )
         self.saved = None if self.out is None else self.out / PROGRESS / self.key
 
     def _learn_once(self) -> tuple[int, list[str]]:
@@ -567,22 +666,22 @@ class _Run:
 
     def answer(self, class_names: tuple[str, ...] | None) -> int:
         """Write the answers that are not written yet; returns their number."""
-        assert self.out is not None
-        key = hashlib.sha256(json.dumps([self.key, class_names]).encode()).hexdigest()[:16]
-        written = own_predictions(self.out, key)
+        assert self.predictions is not None
+        names = {task.number: answers_name(task) for task in self.tasks}
+        written = self.predictions.begin(self.key, names.values())
         with tempfile.TemporaryDirectory() as local:
             path = Path(local, "state.safetensors")
             self.method.save(path)
             state = path.read_bytes()
-        left = [task for task in self.tasks if f"predictions_{task.number:05d}.parquet" not in written]
+        left = [task for task in self.tasks if names[task.number] not in written]
         rows = self.shards.rows - sum(task.rows for task in left)
-        folder = self.out / "predictions"
+        folder = self.predictions.folder
         function = AnswerTask(state, type(self.method), self.reading, self.sampled, self.device, folder, class_names)
         for answered, bad in self.executor.map(function, left):
             rows += answered
             self.bad |= set(bad)
             self.progress("answers", rows, self.shards.rows)
-        (self.out / PROGRESS).remove_all()
+        self.predictions.finish()
         return rows
 
 
