@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_limits
 from zeroshift._version import __version__
 from zeroshift.arrays import Array, check_matrix, to_numpy
 from zeroshift.arrays import normalize as unit_rows
-from zeroshift.distributed.executors import Executor, use_executor
+from zeroshift.distributed.executors import Executor, LocalExecutor, count_cores, use_executor
 from zeroshift.distributed.folders import Folder
 from zeroshift.distributed.shards import FeatureShards, Shard, ShardError
 from zeroshift.method import Method
@@ -49,6 +49,8 @@ ANSWER_ROWS = 8192
 """Rows answered together in a worker."""
 
 FIRST_ROWS = 256
+
+PROBE_ROWS = 4096
 
 PROGRESS = ".progress"
 """Folder in the output folder with what an interrupted run continues from."""
@@ -128,6 +130,17 @@ def make_tasks(shards: FeatureShards, task_rows: int) -> list[Task]:
     return tasks
 
 
+def _first_task(shards: FeatureShards, rows: int) -> Task:
+    """The first rows of the set, as many as there are up to `rows`."""
+    pieces, left = [], rows
+    for shard in shards.shards:
+        pieces.append((shard, 0, min(left, shard.rows)))
+        left -= min(left, shard.rows)
+        if not left:
+            break
+    return Task(0, 0, tuple(pieces))
+
+
 @dataclass(frozen=True)
 class Reading:
     """How rows become features."""
@@ -141,16 +154,15 @@ class Reading:
         for shard, start, stop in task.pieces:
             count = stop - start
             try:
-                rows = shard.read(start, stop)
+                rows, taken = shard.read(start, stop), np.arange(count)
                 if numbers is not None:
-                    rows = rows[numbers[(numbers >= offset) & (numbers < offset + count)] - offset]
-                if self.normalize and len(rows):
-                    rows = unit_rows(rows)
-                elif check and len(rows):
+                    taken = numbers[(numbers >= offset) & (numbers < offset + count)] - offset
+                    rows = rows[taken]
+                if (self.normalize or check) and len(rows):
                     try:
-                        check_matrix(f"features of {shard.path}", rows)
-                    except ValueError as error:
-                        raise ShardError(shard.path, f"(rows from {start}) {error}") from error
+                        rows = self._checked(rows)
+                    except ValueError:
+                        raise self._bad_row(shard, rows, start + taken) from None
                 found.append(rows)
             except ShardError as error:
                 if not self.skip_bad:
@@ -160,6 +172,29 @@ class Reading:
         if len(found) == 1:
             return found[0], bad
         return (np.concatenate(found) if found else np.zeros((0, 1), np.float32)), bad
+
+    def _checked(self, rows: np.ndarray) -> np.ndarray:
+        if self.normalize:
+            return np.asarray(unit_rows(rows))
+        check_matrix("features", rows)
+        return rows
+
+    def _bad_row(self, shard: Shard, rows: np.ndarray, numbers: np.ndarray) -> ShardError:
+        """What is wrong with the first bad row, by its number in the file."""
+        first, stop = 0, len(rows)
+        while stop - first > 1:
+            middle = (first + stop) // 2
+            try:
+                self._checked(rows[first:middle])
+                first = middle
+            except ValueError:
+                stop = middle
+        try:
+            self._checked(rows[first:stop])
+        except ValueError as error:
+            reason = str(error).removeprefix("features ").replace("row 0 ", f"row {numbers[first]} ", 1)
+            return ShardError(shard.path, reason)
+        return ShardError(shard.path, "its rows cannot be used")
 
 
 @dataclass
@@ -351,7 +386,7 @@ def run_key(method: Any, shards: FeatureShards, **settings: Any) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _fit_rows(shards: FeatureShards, fit_rows: float | None, exact: bool) -> int:
+def _fit_rows(method: Method, shards: FeatureShards, fit_rows: float | None, exact: bool) -> int:
     """Rows of the rounds: `fit_rows` is a share up to 1, or a number of rows."""
     if exact and fit_rows is not None:
         raise ValueError(f"fit_rows={fit_rows!r} and exact=True exclude each other. Fix: leave out one of them.")
@@ -361,7 +396,18 @@ def _fit_rows(shards: FeatureShards, fit_rows: float | None, exact: bool) -> int
         return min(shards.rows, ALL_ROUNDS_ROWS)
     if not fit_rows > 0:
         raise ValueError(f"fit_rows must be a share up to 1 or a number of rows; got {fit_rows!r}. Fix: 0.1.")
-    return max(1, min(shards.rows, round(shards.rows * fit_rows if fit_rows <= 1 else fit_rows)))
+    if fit_rows > 1 and fit_rows != round(fit_rows):
+        raise ValueError(
+            f"fit_rows (--fit-rows) must be a share up to 1 or a whole number of rows; got {fit_rows:g}. "
+            f"Fix: 0.1, or {max(method.n_classes, round(fit_rows))}."
+        )
+    fitted = min(shards.rows, round(shards.rows * fit_rows if fit_rows <= 1 else fit_rows))
+    if fitted < min(method.n_classes, shards.rows):
+        raise ValueError(
+            f"fit_rows={fit_rows:g} (--fit-rows) is a sample of {fitted:,} rows, but there are {method.n_classes:,} "
+            f"classes. Fix: at least {min(method.n_classes, shards.rows)} rows, better many times as many."
+        )
+    return fitted
 
 
 def check_learns_in_passes(method: type[Method]) -> None:
@@ -430,23 +476,27 @@ def plan(
     """What `adapt` would do with these arguments, which are checked as there. With `probe`, a few thousand rows are
     predicted to estimate the time."""
     check_arguments(method, shards, class_names, on_bad_shard)
-    fitted = _fit_rows(shards, fit_rows, exact)
+    fitted = _fit_rows(method, shards, fit_rows, exact)
     _check_out(method, shards, out, class_names, fitted, task_rows, normalize, force)
     with use_executor(on, gpus=_gpus(device)) as executor:
         workers = executor.workers
+        cores = count_cores() if isinstance(executor, LocalExecutor) else workers
     rounds = int(getattr(method, "rounds", 1))
     # A round over a sample reads its rows only; one more round over all rows follows.
     visited = fitted * rounds + (shards.rows if fitted < shards.rows else 0) + shards.rows
+    tasks = len(make_tasks(shards, task_rows))
     seconds = None
+    rows = np.zeros((0, 1))
     if probe:
-        rows = unit_rows(shards.first_rows(4096))
+        rows, _ = Reading(True, on_bad_shard == "skip").rows(_first_task(shards, PROBE_ROWS), check=True)
+    if len(rows):
         with threadpool_limits(1, user_api="blas"):
             method.predict(rows)
             began = time.perf_counter()
             method.predict(rows)
             per_row = (time.perf_counter() - began) / len(rows)
         # A round costs about two products, as do the answers with those of zero-shot.
-        seconds = 2.0 * per_row * visited / workers
+        seconds = 2.0 * per_row * visited / min(workers, tasks, cores)
     rows_bytes = task_rows * shards.dimension * np.dtype(shards.shards[0].dtype).itemsize
     numbers = method.n_classes * method.dimension + method.dimension**2
     memory = rows_bytes + int(getattr(method, "memory_budget", 256_000_000)) + 100 * numbers
@@ -454,7 +504,7 @@ def plan(
         shards=len(shards.shards),
         rows=shards.rows,
         bytes=shards.bytes,
-        tasks=len(make_tasks(shards, task_rows)),
+        tasks=tasks,
         fit_rows=fitted,
         most_rounds=rounds,
         most_bytes_read=visited * (shards.bytes // shards.rows),
@@ -502,7 +552,7 @@ def adapt(
     check_learns_in_passes(type(method))
     check_arguments(method, shards, class_names, on_bad_shard)
     began = time.perf_counter()
-    fitted = _fit_rows(shards, fit_rows, exact)
+    fitted = _fit_rows(method, shards, fit_rows, exact)
     reading = Reading(normalize, on_bad_shard == "skip")
     predictions = _check_out(method, shards, out, class_names, fitted, task_rows, normalize, force)
     with use_executor(on, gpus=_gpus(device)) as executor:
@@ -592,15 +642,8 @@ class _Run:
 
     def _first_rows(self) -> np.ndarray:
         """The first rows of the set, checked; an unusable shard is an error here, whatever the setting."""
-        pieces, left = [], FIRST_ROWS
-        for shard in self.shards.shards:
-            count = min(left, shard.rows)
-            reading = Reading(self.reading.normalize, skip_bad=False)
-            pieces.append(reading.rows(Task(0, 0, ((shard, 0, count),)), check=True)[0])
-            left -= count
-            if not left:
-                break
-        return np.concatenate(pieces)
+        reading = Reading(self.reading.normalize, skip_bad=False)
+        return reading.rows(_first_task(self.shards, FIRST_ROWS), check=True)[0]
 
     def _pass(self, work: Pass, number: int) -> tuple[dict[str, np.ndarray], list[str]]:
         sampled = work.of_sample and self.sampled
