@@ -248,3 +248,11 @@ def test_estimate_of_the_time(folder, monkeypatch):
     one = seconds("local:1", 100)
     assert seconds("local:8", 100) == one / 3
     assert seconds("local:8", 300) == one / 2
+
+
+def test_output_that_is_a_file(call, folder):
+    path = folder[0]
+    (path / "out").write_text("mine")
+    refused = call(*command(path))
+    assert refused.exit_code == 2
+    assert "is a file, not a folder" in refused.stderr

@@ -170,12 +170,12 @@ class ShardOptions:
     ) -> None:
         """Adapt to the shards at `source` and write the predictions to the folder `out`."""
         if not is_sharded(source):
-            given = {
+            settings = {
                 "--on": self.on, "--dry-run": self.dry_run, "--fit-rows": self.fit_rows, "--exact": self.exact,
                 "--task-rows": self.task_rows, "--on-bad-shard": self.on_bad_shard != "raise", "--column": self.column,
                 "--replicas": self.replicas, "--exchange-every": self.exchange_every,
             }  # fmt: skip
-            named = [option for option, value in given.items() if value]
+            named = [option for option, value in settings.items() if value]
             raise ValueError(
                 f"{' and '.join(named)} need{'s' * (len(named) == 1)} a folder or URL of features; got {source}. "
                 "Fix: leave out such options, or name the folder."
