@@ -188,7 +188,7 @@ def test_unfinished_online_run_starts_again(folder):
 
 @pytest.mark.parametrize(("scale", "text"), [((), "100 (assumed, because"), (("--logit-scale", 20), "20")])
 @pytest.mark.parametrize("online", [(), ("--online",)])
-def test_logit_scale_is_told(call, folder, scale, text, online):
+def test_logit_scale_is_shown(call, folder, scale, text, online):
     path = folder[0]
     run = ("adapt", path / "set", "--prototypes", path / "text.npy", "--on", "local:1", "--out", path / "out")
     planned = call(*run, *scale, *online, "--dry-run")
@@ -199,7 +199,7 @@ def test_logit_scale_is_told(call, folder, scale, text, online):
     assert f"logit scale {text}" in " ".join(done.stdout.split())
 
 
-def test_replicas_without_shards_are_told(call, folder):
+def test_replicas_without_shards_are_shown(call, folder):
     options = ("--online", "--replicas", 8, "--dry-run")
     assert "3 of 8 replicas have shards" in call(*command(folder[0], *options)).stdout
     planned = json.loads(call(*command(folder[0], *options, "--json")).stdout)["plan"]

@@ -170,6 +170,16 @@ class FeatureShards:
     def bytes(self) -> int:
         return sum(shard.bytes for shard in self.shards)
 
+    def first_rows(self, count: int) -> np.ndarray:
+        """The first rows, as many as there are up to `count`."""
+        parts, left = [], count
+        for shard in self.shards:
+            parts.append(shard.read(0, min(left, shard.rows)))
+            left -= len(parts[-1])
+            if not left:
+                break
+        return np.concatenate(parts)
+
     def without(self, paths: Sequence[str]) -> FeatureShards:
         """Without the shards at these paths."""
         kept = tuple(shard for shard in self.shards if shard.path not in set(paths))
