@@ -304,13 +304,13 @@ def test_tars_to_predictions(call, model, tmp_path):
 
     write_tars(tmp_path)
     out = tmp_path / "features"
-    options = ("--encoder", model, "--classes", "cat,dog", "--prompts", "vanilla", "--on", "local:0", "--no-cache")
+    options = ("--encoder", model, "--classes", "cat,dog", "--prompts", "vanilla", "--on", "local:1", "--no-cache")
     plan = json.loads(call("extract", tmp_path, *options, "--out", out, "--dry-run", "--json").stdout)["plan"]
     assert (plan["shards"], plan["left"], out.exists()) == (2, 2, False)
     done = call("extract", tmp_path, *options, "--out", out, "--json")
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["result"]["images"] == 12
-    adapted = call("adapt", out, "--on", "local:0", "--out", tmp_path / "answers", "--normalize")
+    adapted = call("adapt", out, "--on", "local:1", "--out", tmp_path / "answers", "--normalize")
     assert adapted.exit_code == 0, adapted.stderr
     answers = parquet.read_table(tmp_path / "answers" / "predictions")
     assert set(answers["prediction"].to_pylist()) <= {"cat", "dog"}
@@ -323,7 +323,7 @@ def test_tars_to_predictions(call, model, tmp_path):
 def test_a_folder_of_features_keeps_its_prototypes(call, model, tmp_path):
     write_tars(tmp_path)
     out = tmp_path / "features"
-    options = ("extract", tmp_path, "--encoder", model, "--on", "local:0", "--no-cache", "--out", out)
+    options = ("extract", tmp_path, "--encoder", model, "--on", "local:1", "--no-cache", "--out", out)
     assert call(*options, "--classes", "cat,dog").exit_code == 0
     files = [out / "prototypes.npy", out / "zeroshift.json"]
     before = [path.read_bytes() for path in files]

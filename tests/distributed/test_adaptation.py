@@ -245,8 +245,8 @@ def test_answers_of_another_run_are_not_kept(problem, tmp_path):
     adapt(make(), opened, **{**arguments, "out": tmp_path / "expected"})
     run_until("answers", 1, make(), opened, **arguments)
     with pytest.warns(UserWarning, match="other shards"):
-        run_until("answers", 3, make(2.0), opened, **arguments)
-    assert adapt(make(), opened, **arguments).answered == 900
+        run_until("answers", 3, make(2.0), opened, force=True, **arguments)
+    assert adapt(make(), opened, force=True, **arguments).answered == 900
     assert read_predictions(tmp_path / "out").equals(read_predictions(tmp_path / "expected"))
 
 
@@ -256,9 +256,9 @@ def test_answers_of_an_online_run_are_not_kept(problem, tmp_path):
     arguments = {"on": "local:0", "task_rows": 100, "out": tmp_path / "out"}
     run_until("answers", 2, TransductiveAnchoredMixture(prototypes), opened, **arguments)
     online = OnlineAnchoredMixture(prototypes, order="none")
-    follow_shards(online, opened, replicas=2, every=200, on="local:0", out=tmp_path / "out")
+    follow_shards(online, opened, replicas=2, every=200, on="local:0", out=tmp_path / "out", force=True)
     assert not (tmp_path / "out" / ".progress").exists()
-    adapt(TransductiveAnchoredMixture(prototypes), opened, **arguments)
+    adapt(TransductiveAnchoredMixture(prototypes), opened, force=True, **arguments)
     assert read_predictions(tmp_path / "out").num_rows == 900
 
 
@@ -271,7 +271,8 @@ def test_answers_with_other_names_are_not_kept(problem, tmp_path, names):
     first, second = (TransductiveAnchoredMixture(prototypes) for _ in range(2))
     run_until("answers", 2, first, opened, class_names=names, **arguments)
     calls = []
-    adapt(second, opened, class_names=list("abcdefg"), progress=lambda what, *_: calls.append(what), **arguments)
+    arguments |= {"force": True, "progress": lambda what, *_: calls.append(what)}
+    adapt(second, opened, class_names=list("abcdefg"), **arguments)
     assert calls == 9 * ["answers"]
     assert set(read_predictions(tmp_path / "out")["prediction"].to_pylist()) <= set("abcdefg")
 

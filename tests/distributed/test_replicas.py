@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import json
 
 import numpy as np
 import pytest
 
 from zeroshift import OnlineADAPT, OnlineAnchoredMixture, TransductiveAnchoredMixture
 from zeroshift.distributed import FeatureShards, Replica, adapt_replicas, assign_keys, follow_shards
+from zeroshift.distributed.adaptation import RECORD
 from zeroshift.testing import make_problem
 
 
@@ -141,8 +143,10 @@ def test_shards_are_refused_before_anything_is_deleted(problem, tmp_path, argume
     kept = tmp_path / "out" / "predictions" / "predictions_00000.parquet"
     kept.parent.mkdir(parents=True)
     kept.write_bytes(b"of an earlier run")
+    record = {"run": "another", "key": "", "finished": True, "files": [kept.name]}
+    (tmp_path / "out" / RECORD).write_text(json.dumps(record))
     given = {"replicas": 2, "on": "local:0", **arguments}
     made = make(given.pop("prototypes", prototypes))
     with pytest.raises(ValueError, match=message):
-        follow_shards(made, FeatureShards.open(tmp_path / "0.npy"), out=tmp_path / "out", **given)
+        follow_shards(made, FeatureShards.open(tmp_path / "0.npy"), out=tmp_path / "out", force=True, **given)
     assert kept.exists()

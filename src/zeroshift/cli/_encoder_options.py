@@ -440,5 +440,7 @@ def check_on(on: str | None, *, jobs: bool = False) -> None:
     if on is None:
         return
     check_executor("--on", on)
+    if on.startswith("local:") and not int(on.removeprefix("local:")):
+        raise ValueError(f"--on {on} has no processes. Fix: local:1.")
     if jobs:
         raise ValueError(f"--on {on} and --jobs both say how many processes work. Fix: leave out --jobs.")

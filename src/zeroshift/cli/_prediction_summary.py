@@ -18,7 +18,7 @@ from zeroshift.reject import FIRST, Rejects, rejected_label
 from zeroshift.report.comparisons import comparison_record
 from zeroshift.report.formatting import counted, method_label, percent, points
 
-__all__ = ["PredictionSummary"]
+__all__ = ["PredictionSummary", "format_scale"]
 
 WRITTEN_AS_ONE = 1 - 5e-7
 """Least probability that six significant digits round to 1."""
@@ -110,11 +110,10 @@ class PredictionSummary:
         else:
             prompt = self.used_prompt or "none of the set's; the prototypes are those of the saved state"
         known = {} if prompt == UNNAMED_PROMPT else {"prompt": prompt}
-        assumed = " (assumed, because none is stored or given; --logit-scale sets it)" if self.scale_assumed else ""
         return {
             "method": name if label == name else f"{label} ({name})",
             **known,
-            "logit scale": f"{self.logit_scale:g}{assumed}",
+            "logit scale": format_scale(self.logit_scale, assumed=self.scale_assumed),
             **self._second_entry(),
         }
 
@@ -149,3 +148,8 @@ class PredictionSummary:
         features = self.comparison.features
         classes = counted(features.n_classes, "class", "classes")
         return f"{self.comparison.name}: {counted(features.n_samples, what)}, {classes}"
+
+
+def format_scale(scale: float, *, assumed: bool) -> str:
+    """The logit scale, and whether it is known."""
+    return f"{scale:g}" + (" (assumed, because none is stored or given; --logit-scale sets it)" if assumed else "")

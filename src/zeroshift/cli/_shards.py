@@ -19,12 +19,13 @@ from zeroshift.cli._encoder_options import AUTO, check_on
 from zeroshift.cli._inputs import is_pack
 from zeroshift.cli._method_options import MethodOptions
 from zeroshift.cli._output_paths import check_output_folder, claim
+from zeroshift.cli._prediction_summary import format_scale
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import ProgressBar, progress_bar
 from zeroshift.distributed import FeatureShards, Plan, adapt, follow_shards, plan
-from zeroshift.distributed.adaptation import TASK_ROWS, Result, check_learns_in_passes
+from zeroshift.distributed.adaptation import TASK_ROWS, Result, check_arguments, check_learns_in_passes
 from zeroshift.distributed.folders import Folder, is_url
-from zeroshift.distributed.replicas import EVERY
+from zeroshift.distributed.replicas import EVERY, check_online_out
 from zeroshift.encode.prompts import parse_class_names
 from zeroshift.encode.sharded import ABOUT
 from zeroshift.method import Method
@@ -164,9 +165,21 @@ class ShardOptions:
         device: str,
         json: bool,
         quiet: bool,
+        force: bool,
         others: dict[str, object],
     ) -> None:
         """Adapt to the shards at `source` and write the predictions to the folder `out`."""
+        if not is_sharded(source):
+            settings = {
+                "--on": self.on, "--dry-run": self.dry_run, "--fit-rows": self.fit_rows, "--exact": self.exact,
+                "--task-rows": self.task_rows, "--on-bad-shard": self.on_bad_shard != "raise", "--column": self.column,
+                "--replicas": self.replicas, "--exchange-every": self.exchange_every,
+            }  # fmt: skip
+            named = [option for option, value in settings.items() if value]
+            raise ValueError(
+                f"{' and '.join(named)} need{'s' * (len(named) == 1)} a folder or URL of features; got {source}. "
+                "Fix: leave out such options, or name the folder."
+            )
         refused = [option for option, given in others.items() if given]
         if refused:
             raise ValueError(f"{refused[0]} cannot be used with features in many files. Fix: leave it out.")
@@ -189,11 +202,32 @@ class ShardOptions:
         scale = about.get("logit_scale") if logit_scale is None else logit_scale
         method = chosen.info.cls(text, **{**({} if scale is None else {"logit_scale": scale}), **chosen.parameters})
         names = about.get("class_names") if classes is None else parse_class_names(classes, "--classes")
+        if names is not None and len(names) != len(text):
+            raise ValueError(
+                f"--classes {classes} has {len(names)} names, but {prototypes or source} has {len(text)} prototypes. "
+                "Fix: one name per prototype, in their order."
+            )
+        scale_used = {
+            "logit_scale": float(getattr(method, "logit_scale", 100.0)),
+            "logit_scale_assumed": scale is None and "logit_scale" not in chosen.parameters,
+        }
+        scale_text = format_scale(scale_used["logit_scale"], assumed=bool(scale_used["logit_scale_assumed"]))
         shards = FeatureShards.open(source, column=self.column, on_error=self.on_bad_shard)
         for error in shards.skipped:
             print_warning(f"skipped: {error}")
         if isinstance(method, OnlineAnchoredMixture):
-            self._follow(method, shards, out, names, normalize=normalize, json=json, quiet=quiet)
+            self._follow(
+                method,
+                shards,
+                out,
+                names,
+                scale_used,
+                scale_text,
+                normalize=normalize,
+                json=json,
+                quiet=quiet,
+                force=force,
+            )
             return
         how: dict[str, Any] = {
             "on": self.on or "local",
@@ -201,28 +235,30 @@ class ShardOptions:
             "exact": self.exact,
             "task_rows": self.task_rows or TASK_ROWS,
             "device": None if device == AUTO else device,
+            "out": out,
+            "class_names": names,
+            "normalize": normalize,
+            "on_bad_shard": self.on_bad_shard,
+            "force": force,
         }
         planned = plan(method, shards, **how, probe=not quiet or json)
         if self.dry_run:
             if json:
-                print_json({"plan": asdict(planned)})
+                print_json({"plan": asdict(planned), **scale_used})
             else:
-                console().print(plan_table(source, planned))
+                console().print(plan_table(source, planned, scale_text))
             return
         if not quiet and not json:
-            console(stderr=True).print(plan_table(source, planned))
+            console(stderr=True).print(plan_table(source, planned, scale_text))
         _prepare(out)
         with ShardProgress(quiet=quiet) as progress:
-            result = adapt(
-                method, shards, **how, out=out, class_names=names, normalize=normalize, progress=progress,
-                on_bad_shard=self.on_bad_shard,
-            )  # fmt: skip
+            result = adapt(method, shards, **how, progress=progress)
         for path in result.skipped[len(shards.skipped) :]:
             print_warning(f"skipped: the shard {path} cannot be used")
         if json:
-            print_json({"plan": asdict(planned), "result": asdict(result)})
+            print_json({"plan": asdict(planned), "result": asdict(result), **scale_used})
         elif not quiet:
-            console().print(_result_table(method, result))
+            console().print(_result_table(method, result, scale_text))
 
     def _follow(
         self,
@@ -230,22 +266,30 @@ class ShardOptions:
         shards: FeatureShards,
         out: str,
         names: Sequence[str] | None,
+        scale_used: dict[str, Any],
+        scale_text: str,
         *,
         normalize: bool,
         json: bool,
         quiet: bool,
+        force: bool,
     ) -> None:
         """The online mixture, in replicas."""
         replicas, every = self.replicas or DEFAULT_REPLICAS, self.exchange_every or EVERY
+        check_arguments(method, shards, names, self.on_bad_shard)
+        check_online_out(method, shards, out, replicas, every, names, normalize, force)
+        used = min(replicas, len(shards.shards))
         planned = {
             "shards": len(shards.shards), "rows": shards.rows, "bytes": shards.bytes, "replicas": replicas,
-            "exchange_every": every,
+            "replicas_with_shards": used, "exchange_every": every,
         }  # fmt: skip
         size = f"{shards.rows:,} rows in {counted(len(shards.shards), 'shard')}, {file_size(shards.bytes)}"
-        entries = {"features": size, "replicas": f"{replicas}, which exchange sums every {every:,} samples"}
+        some = f"{replicas}" if used == replicas else f"{used} of {replicas} replicas have shards"
+        exchange = f"{some}, which exchange sums every {every:,} samples"
+        entries = {"features": size, "logit scale": scale_text, "replicas": exchange}
         if self.dry_run:
             if json:
-                print_json({"plan": planned})
+                print_json({"plan": planned, **scale_used})
             else:
                 console().print(summary_table(entries))
             return
@@ -255,6 +299,7 @@ class ShardOptions:
             bad = follow_shards(
                 method, shards, replicas=replicas, every=every, on=self.on or "local", out=out,
                 class_names=names, normalize=normalize, on_bad_shard=self.on_bad_shard, progress=progress,
+                force=force,
             )  # fmt: skip
         seconds = time.monotonic() - began
         for path in bad:
@@ -262,7 +307,7 @@ class ShardOptions:
         if json:
             skipped = [*(error.path for error in shards.skipped), *bad]
             result = {"rows": method.n_seen, "seconds": seconds, "skipped": skipped, "out": out}
-            print_json({"plan": planned, "result": result})
+            print_json({"plan": planned, "result": result, **scale_used})
         elif not quiet:
             entries["seconds"] = f"{seconds:,.1f} ({method.n_seen / max(seconds, 1e-9):,.0f} rows/s)"
             console().print(summary_table({"method": method.name, **entries, "predictions": f"{out}/predictions"}))
@@ -282,10 +327,11 @@ def _classes_of(source: str, prototypes: Path | None) -> tuple[np.ndarray, dict[
     return np.load(io.BytesIO(content), allow_pickle=False), {} if about is None else json_module.loads(about)
 
 
-def plan_table(source: str, planned: Plan) -> ReportTable:
+def plan_table(source: str, planned: Plan, scale: str) -> ReportTable:
     sampled = planned.fit_rows < planned.rows
     entries = {
         "features": f"{planned.rows:,} rows in {counted(planned.shards, 'shard')}, {file_size(planned.bytes)}",
+        "logit scale": scale,
         "rounds": f"at most {planned.most_rounds} over {planned.fit_rows:,} rows"
         + (", then one over all" if sampled else "")
         + ", and one pass that answers",
@@ -294,14 +340,15 @@ def plan_table(source: str, planned: Plan) -> ReportTable:
         "memory": f"{file_size(planned.memory_per_worker)} per worker, beyond Python and its libraries",
     }
     if planned.seconds is not None:
-        entries["time"] = f"about {duration(planned.seconds)} at most, from a probe on this machine"
+        entries["time"] = f"about {duration(planned.seconds)}, without starting processes, from a probe on this machine"
     return summary_table(entries)
 
 
-def _result_table(method: Method, result: Result) -> ReportTable:
+def _result_table(method: Method, result: Result, scale: str) -> ReportTable:
     rate = result.rows * result.passes / max(result.seconds, 1e-9)
     entries = {
         "method": method.name,
+        "logit scale": scale,
         "rows": f"{result.rows:,}, of which {result.fit_rows:,} in the rounds",
         "rounds": str(result.rounds),
         "seconds": f"{result.seconds:,.1f} ({rate:,.0f} rows/s and pass)",

@@ -224,7 +224,7 @@ def adapt(
             features, out,
             MethodOptions.parse(name, settings or [], logit_scale=logit_scale, preset=preset, hints=OPTION_HINTS),
             prototypes=prototypes, logit_scale=logit_scale, classes=classes, normalize=normalize, device=device,
-            json=json, quiet=quiet,
+            json=json, quiet=quiet, force=force,
             others={
                 "--prompt": prompt, "--labels": labels, "--support": support, "--validation": validation,
                 "--unlabelled": unlabelled, "--views": views, "--second": second, "--encoder": encoder,

@@ -16,7 +16,7 @@ import tempfile
 import time
 import warnings
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -25,8 +25,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from zeroshift._version import __version__
-from zeroshift.arrays import Array, check_matrix, normalize, to_numpy
-from zeroshift.distributed.executors import Executor, use_executor
+from zeroshift.arrays import Array, check_matrix, to_numpy
+from zeroshift.arrays import normalize as unit_rows
+from zeroshift.distributed.executors import Executor, LocalExecutor, count_cores, use_executor
 from zeroshift.distributed.folders import Folder
 from zeroshift.distributed.shards import FeatureShards, Shard, ShardError
 from zeroshift.method import Method
@@ -49,11 +50,13 @@ ANSWER_ROWS = 8192
 
 FIRST_ROWS = 256
 
+PROBE_ROWS = 4096
+
 PROGRESS = ".progress"
 """Folder in the output folder with what an interrupted run continues from."""
 
-OWNER = "answers"
-"""File in it with the key of the run whose answers are in `predictions`."""
+RECORD = ".predictions.json"
+"""File in the output folder that says which run wrote `predictions`, and the names of its files."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,17 @@ def make_tasks(shards: FeatureShards, task_rows: int) -> list[Task]:
     return tasks
 
 
+def _first_task(shards: FeatureShards, rows: int) -> Task:
+    """The first rows of the set, as many as there are up to `rows`."""
+    pieces, left = [], rows
+    for shard in shards.shards:
+        pieces.append((shard, 0, min(left, shard.rows)))
+        left -= min(left, shard.rows)
+        if not left:
+            break
+    return Task(0, 0, tuple(pieces))
+
+
 @dataclass(frozen=True)
 class Reading:
     """How rows become features."""
@@ -140,16 +154,15 @@ class Reading:
         for shard, start, stop in task.pieces:
             count = stop - start
             try:
-                rows = shard.read(start, stop)
+                rows, taken = shard.read(start, stop), np.arange(count)
                 if numbers is not None:
-                    rows = rows[numbers[(numbers >= offset) & (numbers < offset + count)] - offset]
-                if self.normalize and len(rows):
-                    rows = normalize(rows)
-                elif check and len(rows):
+                    taken = numbers[(numbers >= offset) & (numbers < offset + count)] - offset
+                    rows = rows[taken]
+                if (self.normalize or check) and len(rows):
                     try:
-                        check_matrix(f"features of {shard.path}", rows)
-                    except ValueError as error:
-                        raise ShardError(shard.path, f"(rows from {start}) {error}") from error
+                        rows = self._checked(rows)
+                    except ValueError:
+                        raise self._bad_row(shard, rows, start + taken) from None
                 found.append(rows)
             except ShardError as error:
                 if not self.skip_bad:
@@ -159,6 +172,29 @@ class Reading:
         if len(found) == 1:
             return found[0], bad
         return (np.concatenate(found) if found else np.zeros((0, 1), np.float32)), bad
+
+    def _checked(self, rows: np.ndarray) -> np.ndarray:
+        if self.normalize:
+            return np.asarray(unit_rows(rows))
+        check_matrix("features", rows)
+        return rows
+
+    def _bad_row(self, shard: Shard, rows: np.ndarray, numbers: np.ndarray) -> ShardError:
+        """What is wrong with the first bad row, by its number in the file."""
+        first, stop = 0, len(rows)
+        while stop - first > 1:
+            middle = (first + stop) // 2
+            try:
+                self._checked(rows[first:middle])
+                first = middle
+            except ValueError:
+                stop = middle
+        try:
+            self._checked(rows[first:stop])
+        except ValueError as error:
+            reason = str(error).removeprefix("features ").replace("row 0 ", f"row {numbers[first]} ", 1)
+            return ShardError(shard.path, reason)
+        return ShardError(shard.path, "its rows cannot be used")
 
 
 @dataclass
@@ -224,7 +260,7 @@ class AnswerTask:
                     if not failed:
                         answer = method.predict(rows)
                         parts.append(answer_columns(answer, zero_shot, rows, shard, first, self.class_names))
-        write_answers(self.folder, f"predictions_{task.number:05d}.parquet", parts)
+        write_answers(self.folder, answers_name(task), parts)
         return sum(len(part["row"]) for part in parts), bad
 
     def _method(self) -> Method:
@@ -235,6 +271,10 @@ class AnswerTask:
                 path.write_bytes(self.state)
                 self._loaded.append(self.method.load(path, **library))
         return self._loaded[0]
+
+
+def answers_name(task: Task) -> str:
+    return f"predictions_{task.number:05d}.parquet"
 
 
 def answer_columns(
@@ -267,20 +307,86 @@ def write_answers(folder: Folder, name: str, parts: list[dict[str, Any]]) -> Non
     folder.write(name, content.getvalue())
 
 
-def own_predictions(out: Folder, key: str) -> set[str]:
-    """The files of answers in `out/predictions`, if the run with this key wrote them; those of other runs are deleted.
-    From then on the files are those of this run."""
-    folder, progress = out / "predictions", out / PROGRESS
-    if progress.read(OWNER) == key.encode():
-        return set(folder.names())
-    for old in folder.names():
-        if old.startswith("predictions_"):
-            folder.remove(old)
-    progress.write(OWNER, key.encode())
-    return set()
+@dataclass(frozen=True)
+class Predictions:
+    """The files that a run writes to `out/predictions`. Files that no run recorded are never deleted.
+
+    `run` is the key of what the user asked for. A run that did not finish continues if it is asked for again; other
+    files are in its way, and `force` allows to replace those that are recorded.
+    """
+
+    out: Folder
+    run: str
+    force: bool = False
+
+    @property
+    def folder(self) -> Folder:
+        return self.out / "predictions"
+
+    def _record(self) -> dict[str, Any]:
+        content = self.out.read(RECORD)
+        return {"run": "", "key": "", "finished": False, "files": []} if content is None else json.loads(content)
+
+    def check(self, names: Iterable[str]) -> None:
+        """Refuse to write files with these names if others are in the way."""
+        record = self._record()
+        present = {name for name in self.folder.names() if name.endswith(".parquet")}
+        recorded = present & set(record["files"])
+        if taken := sorted((present - recorded) & set(names)):
+            raise FileExistsError(
+                f"{self.folder} has {taken[0]}, which no run recorded as its own and this one would replace. "
+                "Fix: move it, or another --out (out=)."
+            )
+        if self.force or not present:
+            return
+        if other := sorted(present - recorded):
+            raise FileExistsError(
+                f"{self.folder} has files that zeroshift did not record as its own, such as {other[0]}. Fix: another "
+                "--out (out=), or --force (force=True), which keeps them next to the predictions."
+            )
+        if record["run"] != self.run or record["finished"]:
+            what = "another run" if record["run"] != self.run else "this run, which is finished"
+            raise FileExistsError(
+                f"{self.folder} has the predictions of {what} ({len(recorded):,} files). Fix: --force (force=True) to "
+                "replace them, or another --out (out=)."
+            )
+
+    def begin(self, key: str, names: Iterable[str]) -> set[str]:
+        """Record the files that will be written, and delete those of other runs. Returns the files that are there
+        already, if they were written with the same key."""
+        record, names = self._record(), list(names)
+        self.check(names)
+        present = set(self.folder.names())
+        if (record["run"], record["key"], record["finished"]) == (self.run, key, False):
+            return present
+        for old in present & set(record["files"]):
+            self.folder.remove(old)
+        self._write(key, names, finished=False)
+        return set()
+
+    def finish(self) -> None:
+        record = self._record()
+        self._write(record["key"], record["files"], finished=True)
+        (self.out / PROGRESS).remove_all()
+
+    def _write(self, key: str, names: list[str], *, finished: bool) -> None:
+        record = {"run": self.run, "key": key, "finished": finished, "files": names}
+        self.out.write(RECORD, json.dumps(record).encode())
 
 
-def _fit_rows(shards: FeatureShards, fit_rows: float | None, exact: bool) -> int:
+def run_key(method: Any, shards: FeatureShards, **settings: Any) -> str:
+    """A key of what determines the answers of a run."""
+    identity = {
+        "zeroshift": __version__,
+        "method": method.name,
+        "params": {name: _identity(value) for name, value in sorted(method.get_params().items())},
+        "shards": [asdict(shard) for shard in shards.shards],
+        **settings,
+    }
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _fit_rows(method: Method, shards: FeatureShards, fit_rows: float | None, exact: bool) -> int:
     """Rows of the rounds: `fit_rows` is a share up to 1, or a number of rows."""
     if exact and fit_rows is not None:
         raise ValueError(f"fit_rows={fit_rows!r} and exact=True exclude each other. Fix: leave out one of them.")
@@ -290,7 +396,18 @@ def _fit_rows(shards: FeatureShards, fit_rows: float | None, exact: bool) -> int
         return min(shards.rows, ALL_ROUNDS_ROWS)
     if not fit_rows > 0:
         raise ValueError(f"fit_rows must be a share up to 1 or a number of rows; got {fit_rows!r}. Fix: 0.1.")
-    return max(1, min(shards.rows, round(shards.rows * fit_rows if fit_rows <= 1 else fit_rows)))
+    if fit_rows > 1 and fit_rows != round(fit_rows):
+        raise ValueError(
+            f"fit_rows (--fit-rows) must be a share up to 1 or a whole number of rows; got {fit_rows:g}. "
+            f"Fix: 0.1, or {max(method.n_classes, round(fit_rows))}."
+        )
+    fitted = min(shards.rows, round(shards.rows * fit_rows if fit_rows <= 1 else fit_rows))
+    if fitted < min(method.n_classes, shards.rows):
+        raise ValueError(
+            f"fit_rows={fit_rows:g} (--fit-rows) is a sample of {fitted:,} rows, but there are {method.n_classes:,} "
+            f"classes. Fix: at least {min(method.n_classes, shards.rows)} rows, better many times as many."
+        )
+    return fitted
 
 
 def check_learns_in_passes(method: type[Method]) -> None:
@@ -320,6 +437,26 @@ def _gpus(device: str | None) -> float:
     return 1.0 if device is not None and device.startswith("cuda") else 0.0
 
 
+def _check_out(
+    method: Method,
+    shards: FeatureShards,
+    out: str | os.PathLike[str] | None,
+    class_names: Sequence[str] | None,
+    fitted: int,
+    task_rows: int,
+    normalize: bool,
+    force: bool,
+) -> Predictions | None:
+    """The files of a run, after a check that it may write them."""
+    if out is None:
+        return None
+    names = None if class_names is None else list(class_names)
+    run = run_key(method, shards, fitted=fitted, task_rows=task_rows, normalize=normalize, class_names=names)
+    predictions = Predictions(Folder.of(out), run, force)
+    predictions.check(answers_name(task) for task in make_tasks(shards, task_rows))
+    return predictions
+
+
 def plan(
     method: Method,
     shards: FeatureShards,
@@ -330,24 +467,36 @@ def plan(
     task_rows: int = TASK_ROWS,
     device: str | None = None,
     probe: bool = False,
+    out: str | os.PathLike[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    normalize: bool = False,
+    on_bad_shard: str = "raise",
+    force: bool = False,
 ) -> Plan:
-    """What `adapt` would do. With `probe`, a few thousand rows are predicted to estimate the time."""
-    fitted = _fit_rows(shards, fit_rows, exact)
+    """What `adapt` would do with these arguments, which are checked as there. With `probe`, a few thousand rows are
+    predicted to estimate the time."""
+    check_arguments(method, shards, class_names, on_bad_shard)
+    fitted = _fit_rows(method, shards, fit_rows, exact)
+    _check_out(method, shards, out, class_names, fitted, task_rows, normalize, force)
     with use_executor(on, gpus=_gpus(device)) as executor:
         workers = executor.workers
+        cores = count_cores() if isinstance(executor, LocalExecutor) else workers
     rounds = int(getattr(method, "rounds", 1))
     # A round over a sample reads its rows only; one more round over all rows follows.
     visited = fitted * rounds + (shards.rows if fitted < shards.rows else 0) + shards.rows
+    tasks = len(make_tasks(shards, task_rows))
     seconds = None
+    rows = np.zeros((0, 1))
     if probe:
-        rows = normalize(shards.first_rows(4096))
+        rows, _ = Reading(True, on_bad_shard == "skip").rows(_first_task(shards, PROBE_ROWS), check=True)
+    if len(rows):
         with threadpool_limits(1, user_api="blas"):
             method.predict(rows)
             began = time.perf_counter()
             method.predict(rows)
             per_row = (time.perf_counter() - began) / len(rows)
         # A round costs about two products, as do the answers with those of zero-shot.
-        seconds = 2.0 * per_row * visited / workers
+        seconds = 2.0 * per_row * visited / min(workers, tasks, cores)
     rows_bytes = task_rows * shards.dimension * np.dtype(shards.shards[0].dtype).itemsize
     numbers = method.n_classes * method.dimension + method.dimension**2
     memory = rows_bytes + int(getattr(method, "memory_budget", 256_000_000)) + 100 * numbers
@@ -355,7 +504,7 @@ def plan(
         shards=len(shards.shards),
         rows=shards.rows,
         bytes=shards.bytes,
-        tasks=len(make_tasks(shards, task_rows)),
+        tasks=tasks,
         fit_rows=fitted,
         most_rounds=rounds,
         most_bytes_read=visited * (shards.bytes // shards.rows),
@@ -379,6 +528,7 @@ def adapt(
     task_rows: int = TASK_ROWS,
     device: str | None = None,
     progress: Progress | None = None,
+    force: bool = False,
 ) -> Result:
     """Adapt a transductive method to shards, and write the answers to `out/predictions/predictions_*.parquet`.
 
@@ -396,22 +546,27 @@ def adapt(
     task_rows : rows per task.
     device : torch device of the workers, such as "cuda"; NumPy if None.
     progress : called after every task.
+    force : replace the predictions of another run, or of this one if it is finished. Files that no run recorded as its
+        own are never deleted.
     """
     check_learns_in_passes(type(method))
     check_arguments(method, shards, class_names, on_bad_shard)
     began = time.perf_counter()
-    fitted = _fit_rows(shards, fit_rows, exact)
+    fitted = _fit_rows(method, shards, fit_rows, exact)
+    reading = Reading(normalize, on_bad_shard == "skip")
+    predictions = _check_out(method, shards, out, class_names, fitted, task_rows, normalize, force)
     with use_executor(on, gpus=_gpus(device)) as executor:
         run = _Run(
             method,
             shards,
             executor,
             None if out is None else Folder.of(out),
-            Reading(normalize, on_bad_shard == "skip"),
+            reading,
             fitted,
             task_rows,
             device,
             progress or (lambda *_: None),
+            predictions,
         )
         passes = run.learn()
         answered = run.answer(None if class_names is None else tuple(class_names)) if out is not None else 0
@@ -435,12 +590,13 @@ class _Run:
     task_rows: int
     device: str | None
     progress: Progress
+    predictions: Predictions | None
     bad: set[str] = field(default_factory=set)
     runs_before: set[str] = field(init=False)
     """Keys of runs that were interrupted, until one of them is continued."""
 
     def __post_init__(self) -> None:
-        self.runs_before = set() if self.out is None else set((self.out / PROGRESS).names()) - {OWNER}
+        self.runs_before = set() if self.out is None else set((self.out / PROGRESS).names())
 
     def learn(self) -> int:
         """Learn the set; again without them if shards turn out to be unusable. Returns the number of passes."""
@@ -456,16 +612,9 @@ class _Run:
         self.tasks = make_tasks(self.shards, self.task_rows)
         self.sampled = self.fitted < self.shards.rows
         self.share = self.fitted / self.shards.rows
-        identity = {
-            "zeroshift": __version__,
-            "method": self.method.name,
-            "params": {name: _identity(value) for name, value in sorted(self.method.get_params().items())},
-            "shards": [asdict(shard) for shard in self.shards.shards],
-            "fitted": self.fitted,
-            "task_rows": self.task_rows,
-            "normalize": self.reading.normalize,
-        }
-        self.key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+        self.key = run_key(
+            self.method, self.shards, fitted=self.fitted, task_rows=self.task_rows, normalize=self.reading.normalize
+        )
         self.saved = None if self.out is None else self.out / PROGRESS / self.key
 
     def _learn_once(self) -> tuple[int, list[str]]:
@@ -493,15 +642,8 @@ class _Run:
 
     def _first_rows(self) -> np.ndarray:
         """The first rows of the set, checked; an unusable shard is an error here, whatever the setting."""
-        pieces, left = [], FIRST_ROWS
-        for shard in self.shards.shards:
-            count = min(left, shard.rows)
-            reading = Reading(self.reading.normalize, skip_bad=False)
-            pieces.append(reading.rows(Task(0, 0, ((shard, 0, count),)), check=True)[0])
-            left -= count
-            if not left:
-                break
-        return np.concatenate(pieces)
+        reading = Reading(self.reading.normalize, skip_bad=False)
+        return reading.rows(_first_task(self.shards, FIRST_ROWS), check=True)[0]
 
     def _pass(self, work: Pass, number: int) -> tuple[dict[str, np.ndarray], list[str]]:
         sampled = work.of_sample and self.sampled
@@ -567,22 +709,22 @@ class _Run:
 
     def answer(self, class_names: tuple[str, ...] | None) -> int:
         """Write the answers that are not written yet; returns their number."""
-        assert self.out is not None
-        key = hashlib.sha256(json.dumps([self.key, class_names]).encode()).hexdigest()[:16]
-        written = own_predictions(self.out, key)
+        assert self.predictions is not None
+        names = {task.number: answers_name(task) for task in self.tasks}
+        written = self.predictions.begin(self.key, names.values())
         with tempfile.TemporaryDirectory() as local:
             path = Path(local, "state.safetensors")
             self.method.save(path)
             state = path.read_bytes()
-        left = [task for task in self.tasks if f"predictions_{task.number:05d}.parquet" not in written]
+        left = [task for task in self.tasks if names[task.number] not in written]
         rows = self.shards.rows - sum(task.rows for task in left)
-        folder = self.out / "predictions"
+        folder = self.predictions.folder
         function = AnswerTask(state, type(self.method), self.reading, self.sampled, self.device, folder, class_names)
         for answered, bad in self.executor.map(function, left):
             rows += answered
             self.bad |= set(bad)
             self.progress("answers", rows, self.shards.rows)
-        (self.out / PROGRESS).remove_all()
+        self.predictions.finish()
         return rows
 
 

@@ -151,12 +151,16 @@ class Executor(ABC):
                         start(index)
 
 
+def count_cores() -> int:
+    """Cores of this machine that the process may use."""
+    return (os.process_cpu_count() if hasattr(os, "process_cpu_count") else len(os.sched_getaffinity(0))) or 1
+
+
 class LocalExecutor(Executor):
     """Processes of this machine. With `workers=0` this process does the work."""
 
     def __init__(self, workers: int | None = None) -> None:
-        count = os.process_cpu_count() if hasattr(os, "process_cpu_count") else len(os.sched_getaffinity(0))
-        self.processes = (count or 1) if workers is None else workers
+        self.processes = count_cores() if workers is None else workers
         self.workers = max(1, self.processes)
         self._folder = tempfile.TemporaryDirectory(prefix="zeroshift-")
         self._pool: Workers[tuple[str, Any], Any] = Workers(_call_shared, self.processes, doing="reads shards")

@@ -93,7 +93,7 @@ class Folder:
                 return Path(self.path, name).read_bytes()
             system, path = _locate(f"{self.path}/{name}")
             return bytes(system.cat_file(path))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
     def write(self, name: str, content: bytes) -> None:

@@ -19,13 +19,13 @@ from threadpoolctl import threadpool_limits
 
 from zeroshift.arrays import Array, check_matrix, to_numpy
 from zeroshift.distributed.adaptation import (
-    PROGRESS,
+    Predictions,
     Progress,
     Reading,
     Task,
     answer_columns,
     check_arguments,
-    own_predictions,
+    run_key,
     write_answers,
 )
 from zeroshift.distributed.executors import Executor, use_executor
@@ -38,6 +38,9 @@ __all__ = ["EVERY", "Changes", "Replica", "adapt_replicas", "assign_keys", "foll
 
 EVERY = 1000
 """Samples of a replica from one exchange to the next."""
+
+FILE_ROWS = 65_536
+"""Rows of a file of predictions, about."""
 
 
 @dataclass(frozen=True)
@@ -117,11 +120,10 @@ class _Follow:
     """One replica adapts to its next rows, in a worker. A pure function, so that it can be run again."""
 
     reading: Reading
-    folder: Folder | None = None
     class_names: tuple[str, ...] | None = None
 
-    def __call__(self, request: tuple[Replica, np.ndarray | Task, str]) -> tuple[Replica, Changes, Any, list[str]]:
-        replica, rows, name = request
+    def __call__(self, request: tuple[Replica, np.ndarray | Task]) -> tuple[Replica, Changes, Any, list[str]]:
+        replica, rows = request
         method = replica.method
         with threadpool_limits(1, user_api="blas"):
             if isinstance(rows, np.ndarray):
@@ -132,10 +134,9 @@ class _Follow:
                 read, failed = self.reading.rows(Task(0, 0, ((shard, start, stop),)), check=True)
                 bad += failed
                 if not failed:
-                    parts.append(answer_columns(method.adapt(read), zero_shot, read, shard, start, self.class_names))
-        if self.folder is not None:
-            write_answers(self.folder, f"predictions_{name}.parquet", parts)
-        return replica, *_with_changes(replica, sum(len(part["row"]) for part in parts), bad)
+                    columns = answer_columns(method.adapt(read), zero_shot, read, shard, start, self.class_names)
+                    parts.append((shard.path, columns))
+        return replica, *_with_changes(replica, parts, bad)
 
 
 def _with_changes(replica: Replica, answer: Any, bad: list[str]) -> tuple[Changes, Any, list[str]]:
@@ -150,13 +151,11 @@ def _rounds(
 ) -> Iterator[tuple[int, Any, list[str]]]:
     """Yield (replica, answer, unusable shards) for every part of every sub-stream. `next_rows` gives the next rows of a
     replica, None at its end. All changes of a round are received before the next one begins."""
-    number = 0
     while True:
         requests = [(index, rows) for index in range(len(replicas)) if (rows := next_rows(index)) is not None]
         if not requests:
             return
-        number += 1
-        items = [(replicas[index], rows, f"{index:04d}_{number:06d}") for index, rows in requests]
+        items = [(replicas[index], rows) for index, rows in requests]
         round_changes = []
         for (index, _), (replica, changes, answer, bad) in zip(requests, executor.map(following, items), strict=True):
             replicas[index] = replica
@@ -219,6 +218,64 @@ def _learn_all(method: OnlineAnchoredMixture, replica: Replica) -> None:
     method.add_sums(sums, replica.method.n_seen - samples)
 
 
+class _OnlineFiles:
+    """Gathers the answers of replicas into files of about `FILE_ROWS` rows of one shard."""
+
+    def __init__(self, shards: FeatureShards, predictions: Predictions) -> None:
+        self._predictions = predictions
+        self._numbers = {shard.path: number for number, shard in enumerate(shards.shards)}
+        self._names = [
+            self._name(shard.path, part) for shard in shards.shards for part in range(-(-shard.rows // FILE_ROWS))
+        ]
+        self._gathered: dict[int, tuple[str, int, list[dict[str, Any]]]] = {}
+        """By replica: its shard, the number of its next file, and the answers that are not written yet."""
+        predictions.check(self._names)
+
+    def _name(self, path: str, part: int) -> str:
+        return f"predictions_{self._numbers[path]:05d}_{part:04d}.parquet"
+
+    def begin(self) -> None:
+        self._predictions.begin(secrets.token_hex(8), self._names)  # a key of no other run: nothing is continued
+
+    def add(self, replica: int, answered: list[tuple[str, dict[str, Any]]]) -> None:
+        for path, columns in answered:
+            if replica in self._gathered and self._gathered[replica][0] != path:
+                self._write(replica)
+                del self._gathered[replica]
+            self._gathered.setdefault(replica, (path, 0, []))[2].append(columns)
+            if sum(len(one["row"]) for one in self._gathered[replica][2]) >= FILE_ROWS:
+                self._write(replica)
+
+    def _write(self, replica: int) -> None:
+        path, part, gathered = self._gathered[replica]
+        if gathered:
+            write_answers(self._predictions.folder, self._name(path, part), gathered)
+        self._gathered[replica] = path, part + 1, []
+
+    def finish(self) -> None:
+        for replica in list(self._gathered):
+            self._write(replica)
+        self._predictions.finish()
+
+
+def check_online_out(
+    method: OnlineAnchoredMixture,
+    shards: FeatureShards,
+    out: str | os.PathLike[str] | None,
+    replicas: int,
+    every: int,
+    class_names: Sequence[str] | None,
+    normalize: bool,
+    force: bool,
+) -> _OnlineFiles | None:
+    """The files of an online run, after a check that it may write them."""
+    if out is None:
+        return None
+    names = None if class_names is None else list(class_names)
+    run = run_key(method, shards, replicas=replicas, every=every, normalize=normalize, class_names=names)
+    return _OnlineFiles(shards, Predictions(Folder.of(out), run, force))
+
+
 def follow_shards(
     method: OnlineAnchoredMixture,
     shards: FeatureShards,
@@ -231,29 +288,33 @@ def follow_shards(
     normalize: bool = False,
     on_bad_shard: str = "raise",
     progress: Progress | None = None,
+    force: bool = False,
 ) -> list[str]:
     """As `adapt_replicas`, for shards: each belongs to one replica, which follows its shards one after the other.
 
-    The answers are written to `out/predictions`. Returns the shards that could not be used.
+    The answers are written to `out/predictions`, of which `force` allows to replace those of another run, or of this
+    one if it is finished; a run that did not finish starts again. Returns the shards that could not be used.
     """
     made = _make_replicas(method, replicas, every)
     check_arguments(method, shards, class_names, on_bad_shard)
-    folder = None if out is None else Folder.of(out) / "predictions"
+    files = check_online_out(method, shards, out, replicas, every, class_names, normalize, force)
     parts = [_parts(shards, index, replicas, every) for index in range(replicas)]
     names = None if class_names is None else tuple(class_names)
-    following = _Follow(Reading(normalize, on_bad_shard == "skip"), folder, names)
+    following = _Follow(Reading(normalize, on_bad_shard == "skip"), names)
     bad: dict[str, None] = {}
     rows = 0
     with use_executor(on) as executor:
-        if out is not None:
-            own_predictions(Folder.of(out), secrets.token_hex(8))  # of no other run: nothing is continued
-        for _, answered, failed in _rounds(made, following, lambda index: next(parts[index], None), executor):
+        if files is not None:
+            files.begin()
+        for index, answered, failed in _rounds(made, following, lambda index: next(parts[index], None), executor):
             bad |= dict.fromkeys(failed)
-            rows += answered
+            rows += sum(len(columns["row"]) for _, columns in answered)
+            if files is not None:
+                files.add(index, answered)
             if progress is not None:
                 progress("online", rows, shards.rows)
-    if out is not None:
-        (Folder.of(out) / PROGRESS).remove_all()
+    if files is not None:
+        files.finish()
     _learn_all(method, made[0])
     return list(bad)
 
