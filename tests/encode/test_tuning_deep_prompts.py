@@ -263,7 +263,7 @@ def test_pictures_are_predicted_as_their_pixels(encoder, towers, images):
         ({"support": (np.zeros((3, 5)), np.arange(3))}, ValueError, r"support images must have the shape \(B, 3, "),
         ({"initial": np.zeros(3)}, ValueError, r"initial must have the shape \(\d+,\); got \(3,\)"),
         ({"average": (1.0, 0.0)}, ValueError, "average must be None or a pair .*spread: a number greater than 0"),
-        ({"towers": None}, TypeError, r"towers must be a IndependentPrompts, as zeroshift.encode.deep_prompts"),
+        ({"towers": None}, TypeError, r"towers must be an IndependentPrompts, as zeroshift.encode.deep_prompts"),
     ],
 )
 def test_parameters_that_do_not_fit_raise(encoder, towers, images, changes, kind, message):

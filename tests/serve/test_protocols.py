@@ -256,7 +256,7 @@ def test_label_studio_tasks_without_ids_are_samples_of_their_own(ask, stream, pr
     assert ask("/label-studio/cam-1/webhook", body)[1]["status"] == "ignored"
 
 
-def test_label_studio_answers_the_tasks_beside_a_wrong_one(ask, stream, problem):
+def test_label_studio_answers_the_other_tasks_of_a_wrong_one(ask, stream, problem):
     rows = problem[0][:4].tolist()
     data = [{"features": rows[0]}, {"features": rows[1][:5]}, {"text": "no sample"}, {"features": rows[2]}]
     tasks = [ls_task(number, one) for number, one in enumerate(data)]
