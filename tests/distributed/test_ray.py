@@ -25,7 +25,7 @@ def test_same_bits_as_local(tmp_path):
     np.save(tmp_path / "1.npy", features[500:])
     shards = FeatureShards.open(tmp_path)
     answers, handler = [], signal.getsignal(signal.SIGTERM)
-    for on in ("local:0", "ray"):
+    for on in ("local:1", "ray"):
         made = TransductiveAnchoredMixture(prototypes, logit_scale=20.0)
         adapt(made, shards, on=on, task_rows=100)
         answers.append(made.predict(features))
@@ -65,7 +65,7 @@ def test_jobs_of_a_comparison(tmp_path, monkeypatch):
         "--json",
     ]
     accuracies = []
-    for on in ("local:0", "ray"):
+    for on in ("local:1", "ray"):
         done = CliRunner().invoke(app, [*command, "--on", on, "--out", on.replace(":", "")])
         assert done.exit_code == 0, done.output
         accuracies.append([one["accuracy"] for one in json.loads(done.stdout)["sets"][0]["methods"]])
