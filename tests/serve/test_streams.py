@@ -140,6 +140,16 @@ def test_predicting_changes_nothing(stream, problem):
     assert stream.describe()["n_seen"] == 64
 
 
+def test_a_misspelt_query_parameter_learns_nothing(stream, problem):
+    path, body = "/v1/streams/cam-1/samples", {"features": problem[0][:2].tolist()}
+    status, answer = post(stream.client, f"{path}?lern=false", body)
+    assert (status, answer["error"]["code"]) == (422, "invalid_query")
+    assert "'lern'" in answer["error"]["message"]
+    assert stream.describe()["n_seen"] == 0
+    assert post(stream.client, f"{path}?learn=false&top=1", body)[0] == 200
+    assert stream.describe()["n_seen"] == 0
+
+
 def test_formats_give_the_same_answers(running, problem):
     import io
 

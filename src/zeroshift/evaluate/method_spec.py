@@ -154,8 +154,8 @@ class MethodSpec:
         return {**defaults, **self.parameters}
 
     def missing_input(self, *held: str) -> str | None:
-        """Why it cannot be run on a set of labelled features, "needs ... Fix: ..."; None if it can. `held` names what
-        is there besides: `"views"` and `"second"` in the set, `"text"` of an encoder."""
+        """Why it cannot be run on a set of labelled features, "needs ... Fix: ..."; None if it can. `held` names
+        further inputs that are available: `"views"` and `"second"` in the set, `"text"` of an encoder."""
         available = {*held, *self.parameters, *(name for name in self.given if name not in (VIEWS, SECOND))}
         return missing_input(self.info, available, requested=self.given, hints=COMPARISON_HINTS)
 

@@ -97,9 +97,9 @@ class Terms(NamedTuple):
 
 
 class COSMIC(TwoEncoderMethod):
-    """Memories of the surest samples describe the classes in the spaces of two encoders. In each space, similar classes
-    form cliques. A sample is compared with the centres of the cliques, and those nearest to it let their members vote.
-    The votes are added to the zero-shot posterior.
+    """Memories of the most confident samples describe the classes in the spaces of two encoders. In each space,
+    similar classes form cliques. A sample is compared with the centres of the cliques, and those nearest to it let
+    their members vote. The votes are added to the zero-shot posterior.
 
     Examples
     --------
@@ -117,8 +117,8 @@ class COSMIC(TwoEncoderMethod):
     2025, from the authors' code: the path that their two scripts select. The second encoder (theirs is DINOv2) needs no
     text. The authors search the weights of both kinds of votes on the test labels and report the best; here they are
     1. They use TDA's alpha and beta for each data set (`presets`), 16 samples per class on variants of ImageNet and 8
-    elsewhere, and 8 views of an image, of which the surest determines what is stored. `adapt_scores` returns the sum of
-    the posterior and the votes; probabilities are its shares.
+    elsewhere, and 8 views of an image, of which the most confident one determines what is stored. `adapt_scores`
+    returns the sum of the posterior and the votes; probabilities are its shares.
 
     Graphs have a threshold by which they reach a mean degree. Often none does, or products are equal up to rounding; as
     long as a class has no sample, its class vector is its prototype. The authors' result then depends on rounding. Here

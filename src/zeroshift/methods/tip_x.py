@@ -173,8 +173,8 @@ class TipX(FewShotMethod):
     def _divergence_votes(self, features: Array, ranges: Ranges) -> Array:
         """Minus the sum of the rescaled divergences from the support samples of each class, (n, K), float64.
 
-        A divergence is the sample's own term minus a product of its signature with the logarithm of the other, so the
-        sum over a class needs only the sum of these logarithms.
+        A divergence is a term of the sample minus a product of its signature with the logarithm of the support
+        sample's. So the sum over a class needs only the sum of these logarithms.
         """
         factor, offset = ranges.rescaling()
         xp = Backend.of(features).xp

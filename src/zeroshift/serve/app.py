@@ -318,6 +318,10 @@ def _add_streams(app: FastAPI) -> None:
         learn: Annotated[bool | None, Query(description="false: predict only, store nothing.")] = None,
         top: Annotated[int | None, Query(ge=1, le=100_000, description="Predictions per sample; 10.")] = None,
     ) -> Any:
+        # A misspelt `learn` would store samples that were only to be predicted.
+        unknown = sorted(set(request.query_params) - {"learn", "top"})
+        if unknown:
+            raise Problem(422, "invalid_query", f"Unknown query parameter {unknown[0][:80]!r}. Known: learn, top.")
         stream = await find_stream(request, principal, stream_id)
         service = service_of(request)
         key = request.headers.get("idempotency-key")
