@@ -201,6 +201,7 @@ def test_retention_keeps_what_recovery_needs(location, run_service, problem):
     stream.create(NAMES, prototypes, logit_scale=20.0, snapshot_every=16, keep_snapshots=2, retain=24)
     for start in range(0, 400, 8):
         stream.samples(features[start : start + 8], keys=[f"k{start + row}" for row in range(8)])
+    stream.samples(features[:1], learn=False)  # waits for the last snapshot, and until older ones are deleted
     rows = list(stream.log())
     assert rows[-1]["seq"] == 400
     assert 24 <= len(rows) <= 24 + 32
