@@ -380,6 +380,8 @@ def test_plain_and_protocol_runs_in_one_folder(sets, tmp_path):
     assert plain.streams == ("random",)
     assert ttabc.streams == ("random", "dirichlet")
     assert any("another batch size" in note for note in plain.notes)
+    with pytest.raises(ValueError, match=r"no run is left on a stream that ttabc averages \(random\). Fix: name one"):
+        build_leaderboard(rows, protocol=find_protocol("ttabc"), streams=["dirichlet"])
 
 
 def test_few_shot_methods_with_several_numbers_of_shots(sets, tmp_path):

@@ -173,7 +173,14 @@ def build_leaderboard(
     found = list(dict.fromkeys(run.stream for run in runs if run.stream != STORED)) or [STORED]
     order = list(protocol.streams) if protocol is not None else sorted(found, key=lambda name: (name != "random", name))
     shown = tuple(name for name in order if name in found) or tuple(found)
-    averaged = tuple(name for name in shown if protocol is None or name in protocol.averaged) or shown
+    averaged = tuple(name for name in shown if protocol is None or name in protocol.averaged)
+    if protocol is not None and not averaged:
+        if shown != (STORED,):
+            raise ValueError(
+                f"no run is left on a stream that {protocol.name} averages ({', '.join(protocol.averaged)}). Fix: name "
+                "one of these in --streams, or leave out --protocol."
+            )
+        averaged = shown
     incomplete = {
         label: f"no result on {', '.join(missing)}"
         for label, own in by_label.items()
