@@ -26,6 +26,7 @@ SAMPLES_PER_CLASS = 50
 """Assumed for a stream of unknown length: those of ImageNet's test set, for which the authors' constants are."""
 
 TINY = 1e-24
+"""A proxy whose squared length would fall to this is not moved: the sample would cancel it."""
 
 
 class OnZeta(Method):
@@ -51,9 +52,10 @@ class OnZeta(Method):
     gets at least the share `minimal_share` / K"; 1 asks for equal shares, which hurts if classes are rare, and 0
     disables the correction.
 
-    The released constants are for ImageNet. With few classes the first proxy steps are much longer than the rows
-    themselves, so that small differences of the input grow; a `proxy_step` of 0.1 avoids that. The authors' script
-    counts the classes in the test labels; here they are the prototypes.
+    The released constants are for ImageNet; those for the paper's other data sets, and how any were chosen, are not in
+    the code. With few classes the first proxy steps are much longer than the rows themselves, so that small differences
+    of the input grow; a `proxy_step` of 0.1 avoids that. The authors' script counts the classes in the test labels;
+    here they are the prototypes.
     """
 
     name = "onzeta"
@@ -127,7 +129,7 @@ class OnZeta(Method):
         proxies = minus_outer(self._proxies, backend.asarray(step, x.dtype), x[0])
         squares = to_numpy(backend.xp.vecdot(proxies, proxies))
         proxies *= backend.asarray(1 / np.sqrt(np.maximum(squares, TINY)), x.dtype)[:, None]
-        if (squares <= TINY).any():  # the sample would cancel these
+        if (squares <= TINY).any():
             kept = backend.index(np.flatnonzero(squares <= TINY))
             proxies[kept] = unit_rows(self._proxies[kept])
         with self._learning():
@@ -148,7 +150,7 @@ class OnZeta(Method):
         for i in range(n):
             answers[i], dual, step = self._step(self._n_seen + i, text[i], cosines[i], dual)
             squares = own - 2 * step * cosines[i] + step * step * products[i, i]
-            moves = squares > TINY  # otherwise the sample would cancel the proxy
+            moves = squares > TINY
             step, lengths = np.where(moves, step, 0.0), np.sqrt(np.where(moves, squares, 1.0))
             cosines[i + 1 :] -= products[i + 1 :, i, None] * step
             cosines[i + 1 :] /= lengths
