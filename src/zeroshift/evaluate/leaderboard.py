@@ -75,8 +75,9 @@ class Entry:
     accuracy: float
     """Mean over sets, averaged streams and orders, all with the same weight."""
     interval: tuple[float, float]
-    orders: tuple[float, float]
-    """The accuracy of the worst and of the best order (seed), each a mean over sets and streams."""
+    orders: tuple[float, float] | None
+    """The accuracy of the worst and of the best order (seed), each a mean over sets and streams; None if no order has
+    results on all of them."""
     gain: float
     """Over zero-shot on the same rows, in percentage points."""
     gain_interval: tuple[float, float]
@@ -493,7 +494,7 @@ class _Summary:
         ]
         return float(np.mean(means))
 
-    def _orders(self) -> tuple[float, float]:
+    def _orders(self) -> tuple[float, float] | None:
         seeds = sorted({run.row.get("seed") for run in self.runs}, key=lambda seed: (seed is not None, seed))
         means = []
         for seed in seeds:
@@ -506,7 +507,7 @@ class _Summary:
             ]
             if all(values for cells in kept for values in cells):
                 means.append(float(np.mean([np.mean([np.mean(values) for values in cells]) for cells in kept])))
-        return (min(means), max(means)) if means else (np.nan, np.nan)
+        return (min(means), max(means)) if means else None
 
     def entry(
         self,
