@@ -8,7 +8,7 @@ Both get the same float32 features and the same number of threads, in turns. The
 method to its last answer, and the ratio is taken within each turn. Ours runs on torch tensors and, on the CPU, on NumPy
 arrays. It gets the whole stream in one call, which it may exploit. Therefore online methods are also timed with one
 sample per call (NumPy on the CPU, torch elsewhere), next to `OnlineADAPT` and the plain version's time per sample, in
-turns of `TURN` samples: interruptions by other programs count for all three.
+turns of `TURN` samples. On a CPU with one thread this is processor time, without that of other programs.
 
 Each run is recorded in peers.json next to this file when it ends, and the table is written to results/peers.md.
 Recorded runs are not repeated unless --again is given.
@@ -199,7 +199,8 @@ def measure(name: str, problem: str, device: str, repeats: int, threads: int, li
         streamed = None
         if peer.kind == "online":
             own = given if device == "cpu" else on_device
-            streamed = time_one_by_one(method, own, implementations["plain"][0], on_device, clock)
+            timer = processor_seconds if device == "cpu" and threads == 1 else lambda call: clock.time(call)[0]
+            streamed = time_one_by_one(method, own, implementations["plain"][0], on_device, timer)
     plain = seconds["plain"]
     ratios = {who: [a / b for a, b in zip(seconds[who], plain, strict=True)] for who in seconds if who != "plain"}
     predicted = {who: np.asarray(torch.as_tensor(answer).cpu()).argmax(1) for who, answer in answers.items()}
@@ -236,8 +237,18 @@ def make_method(method: type, prototypes: Any, **rest: Any) -> Any:
     return method(prototypes, **rest)
 
 
+def processor_seconds(call: Callable[[], object]) -> float:
+    began = time.process_time()
+    call()
+    return time.process_time() - began
+
+
 def time_one_by_one(
-    method: type, given: dict[str, Any], plain: Callable[..., Any], given_plain: dict[str, Any], clock: Clock
+    method: type,
+    given: dict[str, Any],
+    plain: Callable[..., Any],
+    given_plain: dict[str, Any],
+    timer: Callable[[Callable[[], object]], float],
 ) -> dict[str, dict[str, float]]:
     """Seconds per sample of a method and of OnlineADAPT, one sample per call, and of the plain version, which is a loop
     over samples anyway: what it computes before the loop is divided among them."""
@@ -250,17 +261,12 @@ def time_one_by_one(
     features = rows.pop("features")
     for start in range(0, len(features), TURN):
         turn = range(start, min(start + TURN, len(features)))
-        taken["plain"].append(clock.time(lambda: plain(**same_rows))[0] / len(features))
-        totals = dict.fromkeys(adapters, 0.0)
-        for i in turn:
-            calls = {
-                "method": partial(adapters["method"].adapt, features[i], **{key: rows[key][i] for key in rows}),
-                "adapt_online": partial(adapt.adapt, features[i]),
-            }
-            for who, call in calls.items():
-                totals[who] += clock.time(call)[0]
-        for who, total in totals.items():
-            taken[who].append(total / len(turn))
+        taken["plain"].append(timer(lambda: plain(**same_rows)) / len(features))
+        # One after the other, not in turns of one sample: each would find the other's arrays in the processor's cache.
+        for who, adapter in adapters.items():
+            others = rows if who == "method" else {}
+            calls = [partial(adapter.adapt, features[i], **{key: others[key][i] for key in others}) for i in turn]
+            taken[who].append(sum(map(timer, calls)) / len(turn))
     return {who: time_spread(each) for who, each in taken.items()}
 
 

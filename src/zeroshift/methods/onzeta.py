@@ -12,7 +12,7 @@ from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
 from zeroshift.frozen import Expression
 from zeroshift.linalg import minus_outer, thin_product
 from zeroshift.method import Method
-from zeroshift.methods._shared.similarity import normalize_rows, unit_rows
+from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.parameters import Number, Optional, parameter, state
 from zeroshift.state_checks import check_lengths, check_range
 from zeroshift.zero_shot import logits, softmax
@@ -128,10 +128,11 @@ class OnZeta(Method):
         answer, dual, step = self._step(self._n_seen, self.logit_scale * text, cosines, self._dual)
         proxies = minus_outer(self._proxies, backend.asarray(step, x.dtype), x[0])
         squares = to_numpy(backend.xp.vecdot(proxies, proxies))
-        proxies *= backend.asarray(1 / np.sqrt(np.maximum(squares, TINY)), x.dtype)[:, None]
-        if (squares <= TINY).any():
+        if squares.min() <= TINY:
             kept = backend.index(np.flatnonzero(squares <= TINY))
             proxies[kept] = unit_rows(self._proxies[kept])
+            squares = to_numpy(backend.xp.vecdot(proxies, proxies))
+        proxies *= backend.asarray(1 / np.sqrt(squares), x.dtype)[:, None]
         with self._learning():
             self._proxies, self._dual = proxies, dual
         return backend.asarray(answer[None, :], x.dtype)
@@ -169,7 +170,7 @@ class OnZeta(Method):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The scores (K,) of a sample that this many came before, the dual variables after it, and how much of it is
         subtracted from each proxy."""
-        q, v = softmax(text + dual), softmax(cosines / self.proxy_temperature)
+        q, v = softmax(np.array([text + dual, cosines / self.proxy_temperature]))
         weight, slower = self._weight(n_before), math.sqrt(n_before + 1)
         raised = np.maximum(dual - self.dual_step / slower * (q - self.minimal_share / self.n_classes), 0.0)
         step = self.proxy_step / (slower * self.proxy_temperature) * (v - q)
@@ -188,4 +189,4 @@ class OnZeta(Method):
         return x.linear(self._proxies / self.proxy_temperature).softmax() * weight + text * (1 - weight)
 
     def _probabilities(self, scores: Array) -> Array:
-        return normalize_rows(scores)
+        return scores  # means of two posteriors

@@ -24,6 +24,9 @@ BLOCK_ROWS = 64
 TIE = 1e-9
 """Probabilities this close to the threshold, relative to it, reach it: products of another shape round differently."""
 
+SMALLEST = float(np.finfo(np.float64).tiny)
+"""What the squared length of a row is at least: with an absurdly small `alpha` it underflows."""
+
 
 class PTA(ViewMethod):
     """Each class has a moving average of the samples whose zero-shot probability for it reaches a threshold. It is
@@ -117,8 +120,7 @@ class PTA(ViewMethod):
             averages[k] += w[:, None] * (x - averages[k])
         refined = self.alpha * self._refined
         refined += (1 - self.alpha) * averages
-        squares = backend.xp.clip(backend.xp.vecdot(refined, refined), np.finfo(float).tiny, None)
-        refined *= (1 / backend.xp.sqrt(squares))[:, None]
+        refined *= (1 / backend.xp.sqrt(backend.xp.vecdot(refined, refined) + SMALLEST))[:, None]
         with self._learning():
             self._refined, self._averages = refined, averages
         return text + self.logit_scale * thin_product(x, refined)
@@ -162,7 +164,7 @@ class PTA(ViewMethod):
             u *= a
             v *= a
             v[P_P > 0] += b
-            lengths = np.sqrt(np.maximum(u * u * R_R + 2 * u * v * R_P + v * v * P_P, np.finfo(float).tiny))
+            lengths = np.sqrt(np.maximum(u * u * R_R + 2 * u * v * R_P + v * v * P_P, SMALLEST))
             u /= lengths
             v /= lengths
             answers[i] = u * with_R[:, i] + v * with_P[:, i]
