@@ -25,7 +25,7 @@ TIE = 1e-9
 """Probabilities this close to the threshold, relative to it, reach it: products of another shape round differently."""
 
 SMALLEST = float(np.finfo(np.float64).tiny)
-"""What the squared length of a row is at least: with an absurdly small `alpha` it underflows."""
+"""Squared lengths count as at least this, so that a row whose two parts cancel is not divided by zero."""
 
 
 class PTA(ViewMethod):
