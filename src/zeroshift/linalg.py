@@ -23,6 +23,7 @@ __all__ = [
     "invert_positive",
     "ldl_inverse",
     "ldl_reduce",
+    "minus_outer",
     "positive_inverse",
     "pseudo_inverse",
     "residual_precision",
@@ -182,6 +183,25 @@ def subtract_product(target: Array, left: Array, right: Array) -> None:
         band = slice(start, start + rows)
         # One row without a matrix product: libraries are slow when there is nothing to sum over.
         target[band] -= left[band] @ right if right.shape[0] > 1 else left[band] * right
+
+
+def minus_outer(matrix: Array, column: Array, row: Array) -> Array:
+    """matrix - column row^T, a new array (n, d), in float64. A BLAS does this in half the time of NumPy.
+
+    >>> minus_outer(np.eye(2), np.array([1.0, 0.0]), np.array([0.5, 0.25]))
+    array([[ 0.5 , -0.25],
+           [ 0.  ,  1.  ]])
+    """
+    if type(matrix) is not np.ndarray:
+        return matrix - column[:, None] * row
+    from scipy.linalg.blas import dger
+
+    result = np.array(matrix, dtype=np.float64, order="C")
+    rows = max(1, SMALL_VECTOR_PRODUCT // matrix.shape[1])
+    for start in range(0, matrix.shape[0], rows):
+        band = slice(start, start + rows)
+        dger(-1.0, row, column[band], a=result[band].T, overwrite_a=1)  # BLAS sees the transpose
+    return result
 
 
 def ldl_inverse(matrix: Array) -> tuple[Array, Array]:
