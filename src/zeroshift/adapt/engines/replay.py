@@ -7,21 +7,22 @@ any sample.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from zeroshift.adapt.bank import InsertionPlan
 from zeroshift.adapt.engines.precision_primal import PrimalPrecision, scatter_is_sound
 from zeroshift.adapt.engines.replay_blocks import (
+    Block,
     BlockProblem,
     ReplayBlocks,
     find_segments,
     rounding_error,
     solve_block,
 )
-from zeroshift.adapt.engines.replay_gpu import GpuReplay
+from zeroshift.adapt.engines.replay_gpu import GpuReplay, GroupStart, SolvedGroup
 from zeroshift.adapt.engines.streaming import SMALLEST_PRIMAL, StreamingEngine
 from zeroshift.arrays import Array, to_numpy
 from zeroshift.precision import FLOAT32_TOLERANCE
@@ -41,6 +42,18 @@ SIZE_MARGIN = 1.25
 
 REPLAY_FROM = 128
 """Rows per call from which `auto` replays: the factorisations of a block do not pay for fewer."""
+
+
+class StartedGroup(NamedTuple):
+    """Blocks that a GPU is solving."""
+
+    blocks: list[Block]
+    start: GroupStart
+    assumed: float
+    """The size of the scores for which they were cut."""
+    dtype: Any
+    """Of the products."""
+    solved: SolvedGroup
 
 
 class ReplayEngine(StreamingEngine):
@@ -222,22 +235,15 @@ class ReplayEngine(StreamingEngine):
         if self._settings.use_bank_term:
             replay.add_bank_terms(scores)
         first, score_size = 0, math.inf
-        while first < len(segments.events):
-            assumed = SIZE_MARGIN * score_size
-            blocks = replay.cut_blocks(first, assumed)
-            for group in replay.groups(blocks):
-                solved = replay.solve(group, scores.dtype)
-                if solved.size > assumed and any(low < high for low, high in (block.interval for block in group)):
-                    # The bound on the error of the interpolation assumed less.
-                    group = replay.with_another_ridge(group)
-                    solved = replay.solve(group, scores.dtype)
-                if scores.dtype != wide and rounding_error(solved.size, d) > 2 * FLOAT32_TOLERANCE:
-                    self.diagnostics.float64_fallbacks += 1
-                    solved = replay.solve(group, wide)
-                scores[solved.rows] += solved.discriminants
-                replay.advance(group)
-                score_size = solved.size
-            first = blocks[-1].last + 1
+        started: list[list[StartedGroup]] = []
+        while first < len(segments.events) or started:
+            if first < len(segments.events):
+                blocks = replay.cut_blocks(first, SIZE_MARGIN * score_size)
+                started.append(self._start_groups(replay, blocks, SIZE_MARGIN * score_size, scores.dtype))
+                first = blocks[-1].last + 1
+                if score_size < math.inf and len(started) == 1:
+                    continue  # so that the device has work while the host waits for the sizes of the blocks before
+            score_size = self._finish_groups(replay, started.pop(0), scores)
         inserted_weights = replay.schedule.entered_weights
         self._bank.insert(plan, features, inserted_weights, confidences[plan.rows])
         self._sums.recompute(np.unique(plan.classes))
@@ -245,6 +251,37 @@ class ReplayEngine(StreamingEngine):
         self._mark_changed()
         if scores.dtype != wide:
             self._compare_with_float64(features[-1:], log_y[-1:], scores[-1:])
+
+    def _start_groups(
+        self, replay: GpuReplay, blocks: Sequence[Block], assumed: float, dtype: Any
+    ) -> list[StartedGroup]:
+        """Solve the blocks, without waiting for the device."""
+        wide, d = self._backend.xp.float64, int(self._prototypes.shape[1])
+        if dtype != wide and assumed < math.inf and rounding_error(assumed, d) > 4 * FLOAT32_TOLERANCE:
+            self.diagnostics.float64_fallbacks += 1
+            dtype = wide  # the blocks before were far above the limit: these will be too
+        started = []
+        for group in replay.groups(blocks):
+            start = replay.start
+            started.append(StartedGroup(group, start, assumed, dtype, replay.solve(group, dtype, start)))
+            replay.advance(group)
+        return started
+
+    def _finish_groups(self, replay: GpuReplay, groups: Sequence[StartedGroup], scores: Array) -> float:
+        """Add the discriminants to the scores once they are certain. Returns the size of the last scores."""
+        xp, d = self._backend.xp, int(self._prototypes.shape[1])
+        sizes = to_numpy(xp.stack([xp.astype(group.solved.size, xp.float64) for group in groups])).tolist()
+        for (group, start, assumed, dtype, solved), size in zip(groups, sizes, strict=True):
+            if size > assumed and any(low < high for low, high in (block.interval for block in group)):
+                # The bound on the error of the interpolation assumed less.
+                group = replay.with_another_ridge(group)
+                solved = replay.solve(group, dtype, start)
+                size = float(solved.size)
+            if dtype != xp.float64 and rounding_error(size, d) > 2 * FLOAT32_TOLERANCE:
+                self.diagnostics.float64_fallbacks += 1
+                solved = replay.solve(group, xp.float64, start)
+            scores[solved.rows] += solved.discriminants
+        return float(sizes[-1])
 
     def _solve(self, problem: BlockProblem, dtype: Any, expected_size: float, threads: Threads) -> tuple[Array, float]:
         """`solve_block`, in float64 if float32 products could change a probability by more than the tolerance."""

@@ -32,7 +32,7 @@ from zeroshift.arrays import Array, Backend
 from zeroshift.linalg import Float32Factor, inverse_factor
 from zeroshift.threads import Threads
 
-__all__ = ["GpuReplay", "SolvedGroup"]
+__all__ = ["GpuReplay", "GroupStart", "SolvedGroup"]
 
 RANK_LIMIT, SMALLEST_RANK_LIMIT = 1.5, 64
 """Scatter changes per block, at most, as a multiple of d: many more would lose digits."""
@@ -58,8 +58,18 @@ class SolvedGroup(NamedTuple):
     """The rows of the group's blocks."""
     discriminants: Array
     """mu^T P x - mu^T P mu / 2, (n, K)."""
-    size: float
-    """Size of the scores: a bound on |nu^T P v| + nu^T P nu / 2 for all centred means nu and rows v."""
+    size: Array
+    """Size of the scores, on the device: a bound on |nu^T P v| + nu^T P nu / 2 for all centred means nu and rows v."""
+
+
+class GroupStart(NamedTuple):
+    """The state before the first block of a group."""
+
+    event: int
+    """How many insertions precede it."""
+    scatter: Array
+    mean_rows: np.ndarray
+    """(K,): the row of `GpuReplay._means` that each class has."""
 
 
 class GpuReplay:
@@ -83,8 +93,6 @@ class GpuReplay:
         self._features = features
         self._bank = bank
         self._sums = sums
-        self._scatter = scatter
-        """The scatter at the start of the next group."""
         self._backend = Backend.of(prototypes)
         self._dtype = dtype
         xp = self._backend.xp
@@ -93,6 +101,7 @@ class GpuReplay:
         self.schedule = build_schedule(plan, features, log_y, bank, sums, trace, prototypes, settings, Threads())
         self.states = SegmentStates.of(self.schedule, segments, sums.size, trace)
         changes, self._signs = self.schedule.changes(0, len(plan))
+        self._signs_on_device = self._backend.asarray(self._signs)
         self._changes = xp.concat([changes, self._backend.zeros((1, changes.shape[1]))])
         """(R + 1, d): all changes of the scatter, and a zero for padding."""
         self._rank_ends = np.append(0, self.schedule.row_ends)
@@ -103,10 +112,8 @@ class GpuReplay:
         self._x = features - self._centre
         longest = [math.sqrt(float(xp.max(xp.sum(rows * rows, axis=1)))) for rows in (means, self._x)]
         self._lengths = longest[0] * longest[1] + longest[0] ** 2 / 2
-        self._mean_rows = np.arange(1, 1 + sums.means.shape[0])
-        """(K,): the row of `_means` that each class has at the start of the next group."""
-        self._event = 0
-        """How many insertions precede the next group."""
+        self.start = GroupStart(0, scatter, np.arange(1, 1 + sums.means.shape[0]))
+        """Of the next group."""
         self._advance_to(int(segments.events[0]))
 
     @property
@@ -156,30 +163,31 @@ class GpuReplay:
         first = int(self._rank_ends[self._segments.events[block.first]])
         return first, int(self._rank_ends[self._next_event(block)]) - first
 
-    def solve(self, blocks: Sequence[Block], dtype: Any) -> SolvedGroup:
+    def solve(self, blocks: Sequence[Block], dtype: Any, start: GroupStart) -> SolvedGroup:
         """Discriminants of the rows of consecutive blocks with the same number of ridges, with products of this type.
 
-        Does not advance.
+        Does not advance, and does not wait for the device.
         """
-        backend, xp = self._backend, self._backend.xp
-        index, asarray = backend.index, backend.asarray
-        group = _GroupIndices.of(blocks, self._segments, self._plan.classes, self._mean_rows, self)
-        changes = self._changes[index(group.changes)]
-        signs = asarray(group.signs)
-        scatters = self._scatters(changes, signs)[:-1]
+        backend, xp, asarray = self._backend, self._backend.xp, self._backend.asarray
+        group = _GroupIndices.of(blocks, self._segments, self._plan.classes, start.mean_rows, self)
+        signs, weights, ridges = _sent(backend, [group.signs, group.weights, group.ridges], np.float64)
+        indices = (group.changes, group.n_changes, group.segment, group.rows, group.valid, group.means, group.changed)
+        of_changes, n_changes, segment, rows, valid, means, changed, columns = (
+            values.to(xp.int64) for values in _sent(backend, [*indices, group.columns], np.int32)
+        )
+        changes = self._changes[of_changes]
         cross, quadratic, size = solve_group(
-            scatters,
-            asarray(np.stack([block.ridges for block in blocks])),
+            start.scatter + self._steps_before(changes, signs),
+            ridges,
             asarray(changes, dtype),
             signs,
-            asarray(group.weights, dtype),
-            index(group.n_changes),
-            index(group.segment),
-            asarray(self._x[index(group.rows)], dtype),
-            asarray(self._means[index(group.means)], dtype),
+            asarray(weights, dtype),
+            n_changes,
+            segment,
+            asarray(self._x[rows], dtype),
+            asarray(self._means[means], dtype),
         )
-        segment = index(group.segment)[:, :, None]
-        changed, columns = index(group.changed)[:, None, :], index(group.columns)
+        segment, changed = segment[:, :, None], changed[:, None, :]
         of_rows = columns.gather(1, segment.expand(-1, -1, columns.shape[2]))
         for values, own in ((quadratic, columns), (cross, of_rows)):
             # Every class gets the value of the mean that it has in the segment.
@@ -187,26 +195,28 @@ class GpuReplay:
         classes = self._sums.means.shape[0]
         by_row = quadratic[:, :, : 1 + classes].gather(1, segment.expand(-1, -1, 1 + classes))
         answer = cross[:, :, 1 : 1 + classes] - by_row[:, :, 1:] + (cross[:, :, :1] + by_row[:, :, :1])
-        flat = xp.reshape(answer, (-1, classes))[index(group.valid)]
+        flat = xp.reshape(answer, (-1, classes))[valid]
         first, last = int(self._segments.starts[blocks[0].first]), int(self._segments.starts[blocks[-1].last + 1])
-        return SolvedGroup(slice(first, last), flat, float(size))
+        return SolvedGroup(slice(first, last), flat, size)
 
-    def _scatters(self, changes: Array, signs: Array) -> Array:
-        """(B + 1, d, d): the scatter at the start of each block, and after the last."""
+    def _steps_before(self, changes: Array, signs: Array) -> Array:
+        """(B, d, d): what the blocks before each block change the scatter by."""
         xp = self._backend.xp
         steps = xp.matmul(xp.matrix_transpose(changes * signs[:, :, None]), changes)
-        return self._scatter + xp.cumulative_sum(steps, axis=0, include_initial=True)
+        return xp.cumulative_sum(steps, axis=0, include_initial=True)[:-1]
 
     def advance(self, blocks: Sequence[Block]) -> None:
         """Go to the end of these blocks."""
         self._advance_to(self._next_event(blocks[-1]))
 
     def _advance_to(self, event: int) -> None:
-        start, self._event = self._event, event
-        own = slice(int(self._rank_ends[start]), int(self._rank_ends[event]))
+        first, scatter, mean_rows = self.start
+        own = slice(int(self._rank_ends[first]), int(self._rank_ends[event]))
         changes = self._changes[own]
-        self._scatter = self._scatter + (changes * self._backend.asarray(self._signs[own])[:, None]).T @ changes
-        self._mean_rows[self._plan.classes[start:event]] = 1 + len(self._mean_rows) + np.arange(start, event)
+        mean_rows = mean_rows.copy()
+        mean_rows[self._plan.classes[first:event]] = 1 + len(mean_rows) + np.arange(first, event)
+        scatter = scatter + (changes * self._signs_on_device[own][:, None]).T @ changes
+        self.start = GroupStart(event, scatter, mean_rows)
 
     def _next_event(self, block: Block) -> int:
         """How many insertions precede the block after this one."""
@@ -231,7 +241,8 @@ class GpuReplay:
         entries = xp.concat([held, schedule.entered * schedule.entered_weights[:, None]])
         until = backend.index(np.concatenate([held_until, entered_until]))
         since = backend.index(np.concatenate([np.full(len(held_until), -1), np.arange(len(plan))]))
-        own_class = backend.asarray(np.eye(classes)[plan.classes], self._dtype)
+        own_class = backend.zeros((len(plan), classes), self._dtype)
+        own_class[xp.arange(len(plan), device=backend.device), backend.index(plan.classes)] = 1.0
         segments = self._segments
         applied = backend.index(np.repeat(segments.events, np.diff(segments.starts)))[:, None]
         factor = Float32Factor(entries) if self._is_float32 else None
@@ -259,6 +270,8 @@ class _GroupIndices(NamedTuple):
     """(B, s): how many of them precede each segment."""
     weights: np.ndarray
     """(B, s, q): interpolation weights of the ridges, times ridge and scale."""
+    ridges: np.ndarray
+    """(B, q)"""
     segment: np.ndarray
     """(B, n): the segment of each row."""
     rows: np.ndarray
@@ -296,10 +309,11 @@ class _GroupIndices(NamedTuple):
             sizes, traces, ranks = (values[own] for values in replay.states)
             scale = d * sizes / traces
             changed, place = np.unique(classes[start:stop], return_inverse=True)
-            columns = np.broadcast_to(1 + changed, (len(events), len(changed))).copy()
+            columns = np.zeros((len(events), len(changed)), dtype=np.int32)
+            columns[0] = 1 + changed
             firsts = np.searchsorted(events - start, np.arange(1, stop - start + 1))
-            for e, (column, first) in enumerate(zip(place.tolist(), firsts.tolist(), strict=True)):
-                columns[first:, column] = 1 + count + e
+            columns[firsts, place] = 1 + count + np.arange(stop - start)  # of several, the last one stays
+            np.maximum.accumulate(columns, axis=0, out=columns)  # later means have larger numbers
             parts.append(
                 (
                     np.arange(first_change, first_change + n_changes),
@@ -322,7 +336,7 @@ class _GroupIndices(NamedTuple):
         changed_all = [np.append(own, np.full(width - len(own), own[0] if len(own) else 1)) for own in changed_all]
         columns_all = [
             np.concatenate(
-                [own, np.repeat(own[:, :1] if own.shape[1] else np.ones((len(own), 1), int), width - own.shape[1], 1)],
+                [own, np.repeat(own[:, :1] if own.shape[1] else np.ones((len(own), 1), own.dtype), width - own.shape[1], 1)],
                 axis=1,
             )
             for own in columns_all
@@ -332,6 +346,7 @@ class _GroupIndices(NamedTuple):
             signs=_stack(signs, 1.0),
             n_changes=_stack(ranks, 0),
             weights=_stack(weights, 0.0),
+            ridges=np.stack([block.ridges for block in blocks]),
             segment=_stack(segment, 0),
             rows=padded_rows,
             valid=valid,
@@ -339,6 +354,17 @@ class _GroupIndices(NamedTuple):
             changed=np.stack(changed_all),
             columns=_stack(columns_all, 1),
         )
+
+
+def _sent(backend: Backend, arrays: Sequence[np.ndarray], dtype: Any) -> list[Array]:
+    """The arrays on the device in this type, with one copy, for which the host does not wait."""
+    torch: Any = sys.modules["torch"]
+    flat = np.concatenate([array.ravel() for array in arrays], dtype=dtype, casting="same_kind")
+    joined = torch.from_numpy(flat)
+    if backend.device.type == "cuda":
+        joined = joined.pin_memory()
+    parts = joined.to(backend.device, non_blocking=True).split([array.size for array in arrays])
+    return [part.view(array.shape) for part, array in zip(parts, arrays, strict=True)]
 
 
 def _stack(arrays: Sequence[np.ndarray], value: float) -> np.ndarray:
