@@ -239,16 +239,19 @@ class KnowledgeBank:
                 array[k, stay] = kept
             self.sample_counts[k] = n - drop
 
-    def fill(self, features: Array, classes: np.ndarray, ranks: np.ndarray, weights: Array, confidences: Array) -> None:
+    def fill(self, features: Array, classes: Array, ranks: Array, weights: Array, confidences: Array) -> None:
         """Fill an empty bank: row i becomes sample number `ranks[i]` of class `classes[i]`."""
-        self.sample_counts = np.bincount(classes, minlength=len(self.sample_counts))
+        xp = self._backend.xp
+        k, rank = (xp.asarray(numbers, device=self._backend.device) for numbers in (classes, ranks))
+        # One transfer from a GPU.
+        host = to_numpy(xp.stack([xp.astype(k, xp.float64), xp.astype(rank, xp.float64), confidences]))
+        of_class, slot = host[0].astype(np.int64), self.pinned + host[1].astype(np.int64)
+        self.sample_counts = np.bincount(of_class, minlength=len(self.sample_counts))
         while self.features.shape[1] - self.pinned < self.sample_counts.max():
             self.widen()
-        k = self._backend.xp.asarray(classes, device=self._backend.device)
-        slot = self._backend.xp.asarray(self.pinned + ranks, device=self._backend.device)
-        self.features[k, slot] = features
-        self.weights[k, slot] = weights
-        self.confidences[classes, self.pinned + ranks] = to_numpy(confidences)
+        self.features[k, self.pinned + rank] = features
+        self.weights[k, self.pinned + rank] = weights
+        self.confidences[of_class, slot] = host[2]
 
     def sums(self) -> tuple[Array, Array]:
         return bank_sums(self.features, self.weights)

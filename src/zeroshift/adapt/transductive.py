@@ -23,6 +23,7 @@ from zeroshift.adapt.transductive_float32 import LARGEST_SCORE_ERROR, Candidates
 from zeroshift.arrays import Array, Backend, Rows, check_matrix, namespace, to_numpy
 from zeroshift.interrupts import Watch
 from zeroshift.linalg import positive_inverse
+from zeroshift.method import Probabilities
 from zeroshift.parameters import Number, Optional, parameter, state
 from zeroshift.passes import Learning, Pass, RowsWanted, on_device
 from zeroshift.precision import FLOAT32_TOLERANCE, ProductDiagnostics, precision_parameter
@@ -87,14 +88,14 @@ class MostConfident:
         """(class, rank in its class, row, confidence, probability) of the samples held, sorted by class and rank."""
         xp = self._backend.xp
         classes, rows, confidences, probabilities = (
-            xp.concat(list(part), axis=0) for part in zip(*self._parts, strict=True)
+            part[0] if len(part) == 1 else xp.concat(list(part), axis=0) for part in zip(*self._parts, strict=True)
         )
         # By class, then highest confidence, then row: both sorts are stable, and samples already held have lower rows.
         order = xp.argsort(-quantize(confidences), stable=True)
         order = order[xp.argsort(classes[order], stable=True)]
         by_class = classes[order]
         ranks = xp.arange(by_class.shape[0], device=self._backend.device) - xp.searchsorted(by_class, by_class)
-        keep = ranks < self._capacity
+        keep = xp.nonzero(ranks < self._capacity)[0]  # once: a GPU waits for it
         order, ranks = order[keep], ranks[keep]
         held = (classes[order], rows[order], confidences[order], probabilities[order])
         self._parts, self._pending = [held], 0
@@ -151,7 +152,7 @@ def collect_statistics(
         classes, _, at, confidences, probabilities = of_part.chosen()
         most_confident.offer_rows(classes, confidences, probabilities, at)
     chosen, ranks, at, confidences, probabilities = most_confident.chosen()
-    bank.fill(rows.take(at), to_numpy(chosen), to_numpy(ranks), probabilities, confidences)
+    bank.fill(rows.take(at), chosen, ranks, probabilities, confidences)
     return SoftSums.total([sums for sums, _ in parts])
 
 
@@ -228,9 +229,9 @@ def collect_statistics_float32(
     pending = PENDING_ON_GPU if backend.on_gpu else PENDING
     with own_threads(backend.library, scores=len(rows) * first.prototypes.shape[0]) as threads:
         parts = threads.map(collect, threads.split(len(rows)))
-        candidates = backend.xp.concat([numbers for _, numbers in parts])
+        candidates = parts[0][1] if len(parts) == 1 else backend.xp.concat([numbers for _, numbers in parts])
         chosen, ranks, at, confidences, probabilities = select(candidates, threads)
-    bank.fill(rows.wide().take(at), to_numpy(chosen), to_numpy(ranks), probabilities, confidences)
+    bank.fill(rows.wide().take(at), chosen, ranks, probabilities, confidences)
     return SoftSums.total([sums for sums, _ in parts])
 
 
@@ -338,7 +339,10 @@ def rows_per_chunk(
     kept = 8 * rows if normalisers_fit(memory_budget, rows) else 0
     candidates = CANDIDATE_BYTES * min(rows, PENDING + classes * slots)
     learned += 8 * (threads - 1) * classes * d  # sums of every thread
-    if narrow:
+    if narrow and Backend.of(prototypes).on_gpu:
+        # Logits and posteriors, or scores and products with the bank; features in three forms (`transductive_gpu`).
+        row = 4 * (2 * classes + 3 * d) + 64
+    elif narrow:
         learned += 4 * (2 + threads) * classes * d  # prototypes, directions, and sums of a chunk
         # Four arrays of scores (logits and posteriors, or scores and bounds), a few bytes per score; features twice.
         row = 4 * (4 * classes + 2 * d) + 4 * classes + 64
@@ -358,8 +362,8 @@ def normalisers_fit(memory_budget: int, rows: int) -> bool:
 
 
 CHECK_EVERY, CHECKED_ROWS = 512, 32
-"""One row in so many is scored in float64 as well, before the others: one at least in the first call, and no more than
-this number."""
+"""One row in so many is scored in float64 as well (before the others, on a GPU after them): one at least in the first
+call, and no more than this number."""
 
 
 class LearnedSet(NamedTuple):
@@ -572,7 +576,10 @@ class TransductiveADAPT(ADAPT):
         """Second pass: a function that scores a part of the rows, each with one product; with two if its log-normaliser
         is needed and not known."""
         if rows.dtype == Backend.of(self.prototypes).xp.float32:
-            if self._float32_is_accurate(rows, learned.fusion):
+            narrow = learned.fusion.narrow
+            if narrow.error > LARGEST_SCORE_ERROR:
+                self._note_fallback()
+            elif narrow.gpu is not None or self._check_float32(rows, learned.fusion):
                 return partial(self._scores_float32, rows, learned, log_normalisers, complete)
             rows = rows.wide()
         return partial(self._scores_float64, rows, learned, log_normalisers)
@@ -608,21 +615,24 @@ class TransductiveADAPT(ADAPT):
             return narrow.means(x) - xp.astype(log_normalisers[chunk], xp.float32)
 
         if narrow.gpu is not None:
-            for chunk, x, scores in narrow.gpu.scores_of_rows(rows, part, chunk_rows, narrow.are_doubtful):
+            for chunk, x, scores in narrow.gpu.scores_of_rows(
+                rows, part, chunk_rows, narrow.are_doubtful if narrow.has_doubts else None, complete=complete
+            ):
                 if complete:
                     scores += shared(chunk, x, scores)[:, None]
-                elif scores.dtype == xp.float64:
-                    scores -= xp.max(scores, axis=1)[
-                        :, None
-                    ]  # of a large score, float32 has few digits after the point
-                yield chunk, xp.astype(scores, xp.float32, copy=False)
+                    yield chunk, xp.astype(scores, xp.float32, copy=False)
+                else:
+                    yield chunk, Probabilities(xp.astype(scores, xp.float32, copy=False))
+            # Last, so that the device has work while the host prepares the check and waits for it.
+            if not self._check_float32(rows, learned.fusion):
+                yield from self._scores_float64(rows.wide(), learned, log_normalisers, part)
             return
         shape = (min(chunk_rows, part.stop - part.start), self.n_classes)
         buffer, *spare = (backend.zeros(shape, xp.float32) for _ in range(3))
         for chunk, x in rows.blocks(chunk_rows, reuse=True, within=part):
             scores = narrow.scores(x, buffer[: x.shape[0]], (spare[0], spare[1]), complete=complete)
-            doubtful = narrow.are_doubtful(scores, spare[0])
-            if doubtful is not None:
+            if narrow.has_doubts:
+                doubtful = narrow.are_doubtful(narrow.largest_probabilities(scores, spare[0]))
                 self._score_again(xp.nonzero(doubtful)[0], x, scores, learned.fusion, complete)
             if complete:
                 scores += shared(chunk, x, spare[0])[:, None]
@@ -642,27 +652,29 @@ class TransductiveADAPT(ADAPT):
                 exact -= xp.max(exact, axis=1)[:, None]  # of a large score, float32 has few digits after the point
             scores[doubtful[start : start + block_rows]] = xp.astype(exact, xp.float32)
 
-    def _float32_is_accurate(self, rows: Rows, fusion: Fusion) -> bool:
-        """Whether float32 products may score these rows: by the bound on their error, and on some of the rows."""
+    def _check_float32(self, rows: Rows, fusion: Fusion) -> bool:
+        """Score some of the rows with float64 products, too. Whether float32 products may score the others."""
         counts = self._diagnostics
-        accurate = fusion.narrow.error <= LARGEST_SCORE_ERROR
-        if accurate and (len(rows) >= CHECK_EVERY or counts.float32_checks == 0):
-            backend = Backend.of(self.prototypes)
-            xp = backend.xp
-            wanted = np.unique(np.linspace(0, len(rows) - 1, min(CHECKED_ROWS, -(-len(rows) // CHECK_EVERY))).round())
-            x = rows.take(backend.index(wanted.astype(np.int64)))
-            scores, *spare = (backend.zeros((x.shape[0], self.n_classes), xp.float32) for _ in range(3))
-            scores = fusion.narrow.scores(x, scores, (spare[0], spare[1]), complete=False)
-            exact = fusion.exact(xp.astype(x, xp.float64))
-            error = xp.max(xp.abs(softmax(exact) - softmax(xp.astype(scores, xp.float64))))
-            counts.float32_checks += int(x.shape[0])
-            counts.largest_float32_error = max(counts.largest_float32_error, float(error))
-            accurate = float(error) <= FLOAT32_TOLERANCE
-            self._float32_failed = not accurate
-        if not accurate:
-            counts.float64_fallbacks += 1
-            counts.products = "float64"
-        return accurate
+        if len(rows) < CHECK_EVERY and counts.float32_checks > 0:
+            return True
+        backend = Backend.of(self.prototypes)
+        xp = backend.xp
+        wanted = np.unique(np.linspace(0, len(rows) - 1, min(CHECKED_ROWS, -(-len(rows) // CHECK_EVERY))).round())
+        x = rows.take(backend.index(wanted.astype(np.int64)))
+        scores, *spare = (backend.zeros((x.shape[0], self.n_classes), xp.float32) for _ in range(3))
+        scores = fusion.narrow.scores(x, scores, (spare[0], spare[1]), complete=False)
+        exact = fusion.exact(xp.astype(x, xp.float64))
+        error = float(xp.max(xp.abs(softmax(exact) - softmax(xp.astype(scores, xp.float64)))))
+        counts.float32_checks += int(x.shape[0])
+        counts.largest_float32_error = max(counts.largest_float32_error, error)
+        self._float32_failed = not error <= FLOAT32_TOLERANCE
+        if self._float32_failed:
+            self._note_fallback()
+        return not self._float32_failed
+
+    def _note_fallback(self) -> None:
+        self._diagnostics.float64_fallbacks += 1
+        self._diagnostics.products = "float64"
 
     def _iterate(self, rows: Rows, learned: LearnedSet, log_normalisers: Array | None) -> tuple[LearnedSet, Array]:
         """Table 8: repeat with means from the predictions instead of the zero-shot posteriors."""

@@ -46,7 +46,7 @@ def collect(
         logits.scatter_(1, pseudo, lowest)
         second = logits.amax(1)
         y = logits.exp()
-        others, products = y.sum(1), torch.linalg.vecdot(y, logits)
+        others, products = y.sum(1), logits.mul_(y).sum(1)
         y.scatter_(1, pseudo, 1.0)
         # y is not normalised: scaling the d columns of x is cheaper than scaling the K columns of y.
         share = torch.reciprocal(others + 1.0)
@@ -55,12 +55,20 @@ def collect(
         if log_normalisers is not None:
             log_normalisers[block] = top[:, 0] + torch.log1p(others) + x @ first.centre
         parts.append((pseudo[:, 0], second, others, products))
+        del logits, y  # before the next chunk needs as much
     pseudo, second, others, products = (torch.cat(part) for part in zip(*parts, strict=True))
     confidences = (products / (others + 1.0) - torch.log1p(others)).to(torch.float64)
     error = torch.where(second < -2 * first.logit_error, first.confidence_error(confidences), torch.inf)
     numbers = torch.arange(within.start, within.stop, device=backend.device)
     candidates.offer(pseudo, confidences - error, confidences + error, numbers)
     return weighted_sum, weight
+
+
+LONGEST_ENTRY = 1.01
+"""p_j x_j is not longer (`arrays.UNIT_NORM_TOLERANCE`)."""
+
+SMALL_PRODUCTS = 4_000_000
+"""Products with the entries of the bank computed together, at least: 16 MB."""
 
 
 @dataclass(frozen=True)
@@ -83,59 +91,89 @@ class GpuFusion:
     slots: int
 
     @classmethod
-    def of(cls, directions: Array, offsets: Array, bank: KnowledgeBank | None) -> GpuFusion:
-        """From s t_k + P mu_k + s_k and the offsets in float64, each less what all classes share."""
+    def of(cls, directions: Array, offsets: Array, bank: KnowledgeBank | None, longest: float) -> GpuFusion:
+        """From s t_k + P mu_k + s_k and the offsets in float64, each less what all classes share; the directions have
+        lengths up to `longest`."""
         torch: Any = sys.modules["torch"]
         entries, slots = None, 0
         if bank is not None:
             weighted = bank.features * bank.weights[:, :, None]
             directions = directions - 0.5 * weighted.sum(1)
             slots = weighted.shape[1]
-            entries = Float32Factor(weighted.transpose(0, 1).reshape(-1, weighted.shape[2]))
-        return cls(directions, offsets, Float32Factor(directions), offsets.to(torch.float32), entries, slots)
+            longest += 0.5 * slots * LONGEST_ENTRY
+            entries = Float32Factor(weighted.transpose(0, 1).reshape(-1, weighted.shape[2]), LONGEST_ENTRY)
+        linear = Float32Factor(directions, longest)
+        return cls(directions, offsets, linear, offsets.to(torch.float32), entries, slots)
 
-    def scores(self, x: Array) -> Array:
-        """Scores (n, K) float32 of the rows `x` (float32), less what `NarrowFusion.means` returns."""
-        rows = self.linear.rows(x)
-        scores = self.linear.product(rows, self.narrow_offsets)
-        self._add_bank_terms(scores, rows)
-        return scores
+    def rows(self, x: Array) -> Array:
+        """Rows (float32) as `scores` takes them."""
+        return self.linear.rows(x)
+
+    def scores(self, rows: Array) -> Array:
+        """Scores (n, K) float32 of prepared rows, less what `NarrowFusion.means` returns."""
+        lengths = self._lengths(rows)
+        if lengths is None:
+            return self.linear.product(rows, self.narrow_offsets)
+        self.linear.add_product(rows, lengths, share=self._share)
+        lengths += self.narrow_offsets
+        return lengths
 
     def exact(self, x: Array) -> Array:
-        """The same in float64, with a float64 product for the large part, which is linear."""
+        """The same of rows (float32) in float64, with a float64 product for the large part, which is linear."""
         torch: Any = sys.modules["torch"]
         scores = torch.addmm(self.offsets, x.to(torch.float64), self.directions.T)
-        self._add_bank_terms(scores, self.linear.rows(x))
-        return scores
+        lengths = self._lengths(self.rows(x))
+        return scores if lengths is None else scores.add_(lengths, alpha=self._share)
 
-    def _add_bank_terms(self, scores: Array, rows: Array) -> None:
-        """Add half of sum_j |x.p_j x_j|."""
+    @property
+    def _share(self) -> float:
+        """What the lengths are multiplied by."""
+        assert self.entries is not None
+        return 0.5 * self.entries.unit
+
+    def _lengths(self, rows: Array) -> Array | None:
+        """sum_j |x.p_j x_j| / `entries.unit`, (n, K) float32, of prepared rows; None without a bank."""
         if self.entries is None:
-            return
+            return None
         torch: Any = sys.modules["torch"]
-        n, classes = scores.shape
-        block = -(-2 * n // self.slots)  # twice the memory of the scores
-        for start in range(0, n, block):
-            products = self.entries.unscaled_product(rows[start : start + block])
-            lengths = torch.linalg.vector_norm(products.view(-1, self.slots, classes), ord=1, dim=1)
-            scores[start : start + block].add_(lengths, alpha=0.5 * self.entries.unit)
+        n, classes = rows.shape[0], self.narrow_offsets.shape[0]
+        lengths = torch.empty((n, classes), dtype=torch.float32, device=rows.device)
+        block = max(-(-n // self.slots), SMALL_PRODUCTS // (self.slots * classes), 1)  # the memory of the scores
+        for part, out in zip(rows.split(block), lengths.split(block), strict=True):
+            products = self.entries.unscaled_product(part).view(-1, self.slots, classes)
+            torch.linalg.vector_norm(products, ord=1, dim=1, out=out)
+        return lengths
 
     def scores_of_rows(
-        self, rows: Rows, part: slice, chunk_rows: int, doubtful_rows: Callable[[Array], Array | None]
+        self,
+        rows: Rows,
+        part: slice,
+        chunk_rows: int,
+        are_doubtful: Callable[[Array], Array] | None,
+        *,
+        complete: bool,
     ) -> Iterator[tuple[Any, Array, Array]]:
         """(rows, features, scores) of a part of the rows, chunk by chunk; then again those of doubtful rows in float64,
-        by their numbers. Only before these does the host wait for the device."""
+        by their numbers. Only before these does the host wait for the device. Without `complete`, probabilities instead
+        of scores.
+
+        `are_doubtful` is a function of the largest probabilities; None if no row can be doubtful.
+        """
         torch: Any = sys.modules["torch"]
-        doubtful = []
+        largest = []
         for chunk, x in rows.blocks(chunk_rows, reuse=True, within=part):
-            scores = self.scores(x)
-            doubtful.append(doubtful_rows(scores))
+            scores = self.scores(self.rows(x))
+            if not complete:
+                torch.softmax(scores, 1, out=scores)
+            if are_doubtful is not None:
+                largest.append((scores.softmax(1) if complete else scores).amax(1))
             yield chunk, x, scores
-        if not doubtful or doubtful[0] is None:
+            del scores  # before the next chunk needs as much
+        if are_doubtful is None:
             return
-        numbers = torch.nonzero(torch.cat(doubtful))[:, 0] + part.start
-        block = max(1, chunk_rows // 4)  # float64, and more arrays
-        for start in range(0, numbers.shape[0], block):
-            some = numbers[start : start + block]
+        numbers = torch.nonzero(are_doubtful(torch.cat(largest)))[:, 0] + part.start
+        block = max(1, chunk_rows // 2)  # float64
+        for some in numbers.split(block) if numbers.shape[0] else ():
             x = rows.take(some)
-            yield some, x, self.exact(x)
+            scores = self.exact(x)
+            yield some, x, scores if complete else scores.softmax(1)

@@ -54,8 +54,8 @@ class InsertionSchedule(NamedTuple):
     accumulated: float
     """Sum of the squared lengths of all changes."""
     cone_across: Array
-    """(E,): cone of the class after each insertion, slightly too wide because it is computed without the bank. On a GPU,
-    which uses no cones, it is zero."""
+    """(E,): cone of the class after each insertion, slightly too wide because it is computed without the bank. Zero on
+    a GPU, which uses no cones."""
     cone_along: Array
     """(E,): the other half of the cone."""
 

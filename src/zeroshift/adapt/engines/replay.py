@@ -224,7 +224,7 @@ class ReplayEngine(StreamingEngine):
     ) -> None:
         """`_replay_in_blocks`, with many blocks together."""
         segments = find_segments(first_row, int(features.shape[0]), plan.rows, batch_size)
-        precision, wide, d = self._precision, self._backend.xp.float64, int(features.shape[1])
+        precision, wide = self._precision, self._backend.xp.float64
         arguments = (plan, segments, features, log_y, self._bank, self._sums, precision.current_scatter())
         replay = GpuReplay(*arguments, self._prototypes, self._settings, scores.dtype)
         if not scatter_is_sound(precision.accumulated + replay.schedule.accumulated, replay.smallest_ridge):

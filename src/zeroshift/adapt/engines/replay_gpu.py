@@ -172,9 +172,14 @@ class GpuReplay:
         group = _GroupIndices.of(blocks, self._segments, self._plan.classes, start.mean_rows, self)
         signs, weights, ridges = _sent(backend, [group.signs, group.weights, group.ridges], np.float64)
         indices = (group.changes, group.n_changes, group.segment, group.rows, group.valid, group.means, group.changed)
-        of_changes, n_changes, segment, rows, valid, means, changed, columns = (
-            values.to(xp.int64) for values in _sent(backend, [*indices, group.columns], np.int32)
+        of_changes, n_changes, segment, rows, valid, means, changed, places, numbers = _sent(
+            backend, [*indices, group.places, group.numbers], np.int64
         )
+        # In which column each of the changed means is in each segment: later means have larger numbers.
+        columns = backend.zeros((*n_changes.shape, changed.shape[1]), xp.int64)
+        columns[:, 0] = changed
+        columns.view(-1).scatter_reduce_(0, places, numbers, "amax")
+        columns = columns.cummax(1).values
         changes = self._changes[of_changes]
         cross, quadratic, size = solve_group(
             start.scatter + self._steps_before(changes, signs),
@@ -282,8 +287,10 @@ class _GroupIndices(NamedTuple):
     """(B, 1 + K + m): rows of the means."""
     changed: np.ndarray
     """(B, t): columns of the classes whose mean changes in the block."""
-    columns: np.ndarray
-    """(B, s, t): in which column their mean is in each segment."""
+    places: np.ndarray
+    """(m,): places in (B, s, t) of the first segment after each insertion and its class."""
+    numbers: np.ndarray
+    """(m,): the column of the mean after it."""
 
     @classmethod
     def of(
@@ -309,11 +316,7 @@ class _GroupIndices(NamedTuple):
             sizes, traces, ranks = (values[own] for values in replay.states)
             scale = d * sizes / traces
             changed, place = np.unique(classes[start:stop], return_inverse=True)
-            columns = np.zeros((len(events), len(changed)), dtype=np.int32)
-            columns[0] = 1 + changed
             firsts = np.searchsorted(events - start, np.arange(1, stop - start + 1))
-            columns[firsts, place] = 1 + count + np.arange(stop - start)  # of several, the last one stays
-            np.maximum.accumulate(columns, axis=0, out=columns)  # later means have larger numbers
             parts.append(
                 (
                     np.arange(first_change, first_change + n_changes),
@@ -324,46 +327,45 @@ class _GroupIndices(NamedTuple):
                     np.arange(starts[0], starts[-1]),
                     np.concatenate([[0], mean_rows, 1 + count + np.arange(start, stop)]),
                     1 + changed,
-                    columns,
+                    firsts,
+                    place,
                 )
             )
-        changes, signs, ranks, weights, segment, rows, means, changed_all, columns_all = zip(*parts, strict=True)
-        padded_rows = _stack(rows, 0)
+        changes, signs, ranks, weights, segment, rows, means, changed_all, firsts_all, place_all = zip(
+            *parts, strict=True
+        )
+        padded_rows, padded_ranks = _stack(rows, 0), _stack(ranks, 0)
         lengths = np.array([len(own_rows) for own_rows in rows])
         valid = np.flatnonzero(np.arange(padded_rows.shape[1]) < lengths[:, None])
-        width = max(len(own) for own in changed_all)
-        # Padding repeats the first class, or class 0 with its own column if none changes: it writes the same value.
-        changed_all = [np.append(own, np.full(width - len(own), own[0] if len(own) else 1)) for own in changed_all]
-        columns_all = [
-            np.concatenate(
-                [own, np.repeat(own[:, :1] if own.shape[1] else np.ones((len(own), 1), own.dtype), width - own.shape[1], 1)],
-                axis=1,
-            )
-            for own in columns_all
-        ]
+        # Padding names the centre, column 0, which no class writes to; one column at least.
+        changed_padded = _stack([*changed_all, np.zeros(1, dtype=np.int64)], 0)[:-1]
+        segments_before = np.arange(len(blocks)) * padded_ranks.shape[1]
+        at = [first + before for first, before in zip(firsts_all, segments_before, strict=True)]
         return cls(
             changes=_stack(changes, len(replay._changes) - 1),
             signs=_stack(signs, 1.0),
-            n_changes=_stack(ranks, 0),
+            n_changes=padded_ranks,
             weights=_stack(weights, 0.0),
             ridges=np.stack([block.ridges for block in blocks]),
             segment=_stack(segment, 0),
             rows=padded_rows,
             valid=valid,
             means=_stack(means, 0),
-            changed=np.stack(changed_all),
-            columns=_stack(columns_all, 1),
+            changed=changed_padded,
+            places=np.concatenate(at) * changed_padded.shape[1] + np.concatenate(place_all),
+            numbers=np.concatenate([1 + count + np.arange(len(first)) for first in firsts_all]),
         )
 
 
 def _sent(backend: Backend, arrays: Sequence[np.ndarray], dtype: Any) -> list[Array]:
     """The arrays on the device in this type, with one copy, for which the host does not wait."""
     torch: Any = sys.modules["torch"]
-    flat = np.concatenate([array.ravel() for array in arrays], dtype=dtype, casting="same_kind")
-    joined = torch.from_numpy(flat)
-    if backend.device.type == "cuda":
-        joined = joined.pin_memory()
-    parts = joined.to(backend.device, non_blocking=True).split([array.size for array in arrays])
+    sizes = [array.size for array in arrays]
+    joined = torch.empty(
+        sum(sizes), dtype=getattr(torch, np.dtype(dtype).name), pin_memory=backend.device.type == "cuda"
+    )
+    np.concatenate([array.ravel() for array in arrays], out=joined.numpy())
+    parts = joined.to(backend.device, non_blocking=True).split(sizes)
     return [part.view(array.shape) for part, array in zip(parts, arrays, strict=True)]
 
 
