@@ -241,17 +241,14 @@ class KnowledgeBank:
 
     def fill(self, features: Array, classes: Array, ranks: Array, weights: Array, confidences: Array) -> None:
         """Fill an empty bank: row i becomes sample number `ranks[i]` of class `classes[i]`."""
-        xp = self._backend.xp
-        k, rank = (xp.asarray(numbers, device=self._backend.device) for numbers in (classes, ranks))
-        # One transfer from a GPU.
-        host = to_numpy(xp.stack([xp.astype(k, xp.float64), xp.astype(rank, xp.float64), confidences]))
-        of_class, slot = host[0].astype(np.int64), self.pinned + host[1].astype(np.int64)
-        self.sample_counts = np.bincount(of_class, minlength=len(self.sample_counts))
+        k, slot = to_numpy(classes), self.pinned + to_numpy(ranks)
+        self.sample_counts = np.bincount(k, minlength=len(self.sample_counts))
         while self.features.shape[1] - self.pinned < self.sample_counts.max():
             self.widen()
-        self.features[k, self.pinned + rank] = features
-        self.weights[k, self.pinned + rank] = weights
-        self.confidences[of_class, slot] = host[2]
+        place = self._backend.index(k), self._backend.index(slot)
+        self.features[place] = features
+        self.weights[place] = weights
+        self.confidences[k, slot] = to_numpy(confidences)
 
     def sums(self) -> tuple[Array, Array]:
         return bank_sums(self.features, self.weights)

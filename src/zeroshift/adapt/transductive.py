@@ -86,6 +86,14 @@ class MostConfident:
 
     def chosen(self) -> tuple[Array, Array, Array, Array, Array]:
         """(class, rank in its class, row, confidence, probability) of the samples held, sorted by class and rank."""
+        classes, ranks, *others = self.ranked()
+        keep = self._backend.xp.nonzero(ranks < self._capacity)[0]  # once: a GPU waits for it
+        ranks, (classes, *others) = ranks[keep], (values[keep] for values in (classes, *others))
+        self._parts, self._pending = [(classes, *others)], 0
+        return classes, ranks, others[0], others[1], others[2]
+
+    def ranked(self) -> tuple[Array, Array, Array, Array, Array]:
+        """The same of all samples since the last selection, too."""
         xp = self._backend.xp
         classes, rows, confidences, probabilities = (
             part[0] if len(part) == 1 else xp.concat(list(part), axis=0) for part in zip(*self._parts, strict=True)
@@ -95,11 +103,7 @@ class MostConfident:
         order = order[xp.argsort(classes[order], stable=True)]
         by_class = classes[order]
         ranks = xp.arange(by_class.shape[0], device=self._backend.device) - xp.searchsorted(by_class, by_class)
-        keep = xp.nonzero(ranks < self._capacity)[0]  # once: a GPU waits for it
-        order, ranks = order[keep], ranks[keep]
-        held = (classes[order], rows[order], confidences[order], probabilities[order])
-        self._parts, self._pending = [held], 0
-        return held[0], ranks, *held[1:]
+        return by_class, ranks, rows[order], confidences[order], probabilities[order]
 
 
 CHUNK_ROWS = 2048
@@ -196,6 +200,10 @@ PENDING_ON_GPU = 1_000_000
 """The same on a GPU, which sorts faster than it answers how many samples remain."""
 
 
+FEW_CANDIDATES = 1024
+"""So many more candidates than the bank has slots are not unusual."""
+
+
 def collect_statistics_float32(
     first: FirstPass, rows: Rows, chunk_rows: int, bank: KnowledgeBank, log_normalisers: Array | None = None
 ) -> SoftSums:
@@ -203,34 +211,58 @@ def collect_statistics_float32(
     backend = Backend.of(first.prototypes)
     exact_rows = max(1, chunk_rows // (2 if backend.on_gpu else 4))  # float64, and more arrays
 
+    def statistics(numbers: Array) -> tuple[Array, Array, Array, Array]:
+        """Class, confidence, probability and number of these rows, in float64."""
+        log_y, classes, confidences = zero_shot_stats(rows.wide().take(numbers), first.prototypes, first.logit_scale)
+        own = log_y[backend.xp.arange(numbers.shape[0], device=backend.device), classes]
+        return classes, confidences, backend.xp.exp(own), numbers
+
     def select(numbers: Array, threads: Threads) -> tuple[Array, Array, Array, Array, Array]:
-        """The most confident of these rows, in float64: class, rank, row, confidence and probability."""
-        best, wide = MostConfident(backend, bank.capacity), rows.wide()
-
-        def statistics(start: int) -> tuple[Array, Array, Array, Array]:
-            some = numbers[start : start + exact_rows]
-            log_y, classes, confidences = zero_shot_stats(wide.take(some), first.prototypes, first.logit_scale)
-            own = log_y[backend.xp.arange(some.shape[0], device=backend.device), classes]
-            return classes, confidences, backend.xp.exp(own), some
-
-        for found in threads.map(statistics, range(0, numbers.shape[0], exact_rows)):
+        """The most confident of these rows: class, rank, row, confidence and probability."""
+        best = MostConfident(backend, bank.capacity)
+        starts = range(0, numbers.shape[0], exact_rows)
+        for found in threads.map(lambda start: statistics(numbers[start : start + exact_rows]), starts):
             best.offer_rows(*found)
         return best.chosen()
+
+    def select_ahead(candidates: Candidates) -> tuple[Array, Array, Array, Array, Array] | None:
+        """The same of the candidates, unless they are unusually many. On a GPU the host does not wait before it has
+        prepared all of it."""
+        xp, classes = backend.xp, first.prototypes.shape[0]
+        expected = classes * bank.capacity
+        count = min(expected + max(expected // 4, FEW_CANDIDATES), len(rows))
+        if not backend.on_gpu or count > 2 * chunk_rows // 3 or len(rows) >= pending:
+            return None
+        numbers, n_candidates = candidates.first_rows(count)
+        of_class, confidences, probabilities, _ = statistics(numbers)
+        is_candidate = xp.arange(count, device=backend.device) < n_candidates
+        best = MostConfident(backend, bank.capacity)
+        best.offer_rows(xp.where(is_candidate, of_class, classes), confidences, probabilities, numbers)
+        of_class, ranks, numbers, confidences, probabilities = best.ranked()
+        columns = [xp.astype(values, xp.float64) for values in (of_class, ranks, n_candidates.expand(count))]
+        host = to_numpy(xp.stack([*columns, confidences]))
+        if host[2, 0] > count:
+            return None
+        kept = np.flatnonzero((host[0] < classes) & (host[1] < bank.capacity))
+        place, numbers_only = backend.index(kept), host[:2, kept].astype(np.int64)
+        return *numbers_only, numbers[place], host[3, kept], probabilities[place]
 
     def select_again(numbers: Array) -> tuple[Array, Array, Array]:
         classes, _, at, confidences, _ = select(numbers, Threads())  # the other threads have parts of their own
         return classes, confidences, at
 
-    def collect(part: slice) -> tuple[SoftSums, Array]:
+    def collect(part: slice) -> tuple[SoftSums, Candidates]:
         candidates = Candidates(backend, first.prototypes.shape[0], bank.capacity, pending, select_again)
         sums = SoftSums(*first.collect(rows, part, chunk_rows, candidates, log_normalisers))
-        return sums, candidates.rows()
+        return sums, candidates
 
     pending = PENDING_ON_GPU if backend.on_gpu else PENDING
     with own_threads(backend.library, scores=len(rows) * first.prototypes.shape[0]) as threads:
         parts = threads.map(collect, threads.split(len(rows)))
-        candidates = parts[0][1] if len(parts) == 1 else backend.xp.concat([numbers for _, numbers in parts])
-        chosen, ranks, at, confidences, probabilities = select(candidates, threads)
+        found = select_ahead(parts[0][1]) if len(parts) == 1 else None
+        if found is None:
+            found = select(backend.xp.concat([candidates.rows() for _, candidates in parts]), threads)
+    chosen, ranks, at, confidences, probabilities = found
     bank.fill(rows.wide().take(at), chosen, ranks, probabilities, confidences)
     return SoftSums.total([sums for sums, _ in parts])
 
@@ -266,14 +298,21 @@ class Fusion:
     """If the bank term is used."""
 
     @classmethod
-    def of(cls, scaled_prototypes: Array, gaussians: Gaussians, evidence: Evidence, settings: AdaptSettings) -> Fusion:
-        """The classifier for s t_k (K, d) and what has been learned."""
+    def of(
+        cls,
+        scaled_prototypes: Array,
+        gaussians: Gaussians,
+        evidence: Evidence,
+        settings: AdaptSettings,
+        bank_sum: Array,
+    ) -> Fusion:
+        """The classifier for s t_k (K, d) and what has been learned; `bank_sum` is sum_j p_j x_j of the bank (K, d)."""
         if evidence.size == 0:
             return cls(scaled_prototypes, namespace(scaled_prototypes).zeros_like(gaussians.offsets), None)
         directions = scaled_prototypes + gaussians.directions
         bank = evidence if settings.use_bank_term and isinstance(evidence, KnowledgeBank) else None
         if bank is not None:
-            directions += bank.sums()[0]
+            directions += bank_sum
         return cls(directions, gaussians.offsets, bank)
 
     @cached_property
@@ -484,12 +523,13 @@ class TransductiveADAPT(ADAPT):
     def _estimate(self, evidence: Evidence, soft_sums: SoftSums) -> LearnedSet:
         """Eq. 12: all samples, and those in the bank a second time; with the bank off, only the samples."""
         weighted_sum, weight = soft_sums
+        bank_sum = weighted_sum  # not used without a bank
         if isinstance(evidence, KnowledgeBank):
             bank_sum, bank_weight = evidence.sums()
             weighted_sum, weight = weighted_sum + bank_sum, weight + bank_weight
         prototypes = self._wide_prototypes
         gaussians = estimate(evidence, (weighted_sum, weight), prototypes, self._settings, _precision)
-        fusion = Fusion.of(self.logit_scale * prototypes, gaussians, evidence, self._settings)
+        fusion = Fusion.of(self.logit_scale * prototypes, gaussians, evidence, self._settings, bank_sum)
         return LearnedSet(evidence, soft_sums, gaussians, fusion)
 
     @property
@@ -579,7 +619,7 @@ class TransductiveADAPT(ADAPT):
             narrow = learned.fusion.narrow
             if narrow.error > LARGEST_SCORE_ERROR:
                 self._note_fallback()
-            elif narrow.gpu is not None or self._check_float32(rows, learned.fusion):
+            elif narrow.gpu is not None or self._accepts(self._float32_error(rows, learned.fusion)):
                 return partial(self._scores_float32, rows, learned, log_normalisers, complete)
             rows = rows.wide()
         return partial(self._scores_float64, rows, learned, log_normalisers)
@@ -614,17 +654,26 @@ class TransductiveADAPT(ADAPT):
                 return narrow.means(x) - log_normaliser(first.logits(x, spare[: x.shape[0]])) - x @ first.centre
             return narrow.means(x) - xp.astype(log_normalisers[chunk], xp.float32)
 
+        def step(chunk: Any, x: Array, scores: Array) -> tuple[Any, Any]:
+            """Scores or probabilities of these rows, from scores without what they share, or from probabilities."""
+            if complete:
+                scores += shared(chunk, x, scores)[:, None]
+            scores = xp.astype(scores, xp.float32, copy=False)
+            return chunk, scores if complete else Probabilities(scores)
+
         if narrow.gpu is not None:
+            largest: list[Array] = []
             for chunk, x, scores in narrow.gpu.scores_of_rows(
-                rows, part, chunk_rows, narrow.are_doubtful if narrow.has_doubts else None, complete=complete
+                rows, part, chunk_rows, largest if narrow.has_doubts else None, complete=complete
             ):
-                if complete:
-                    scores += shared(chunk, x, scores)[:, None]
-                    yield chunk, xp.astype(scores, xp.float32, copy=False)
-                else:
-                    yield chunk, Probabilities(xp.astype(scores, xp.float32, copy=False))
-            # Last, so that the device has work while the host prepares the check and waits for it.
-            if not self._check_float32(rows, learned.fusion):
+                yield step(chunk, x, scores)
+            # The device still has work while the host prepares the check. Only then does it wait.
+            error = self._float32_error(rows, learned.fusion)
+            if narrow.has_doubts:
+                numbers = xp.nonzero(narrow.are_doubtful(xp.concat(largest)))[0] + part.start
+                for some, x, scores in narrow.gpu.exact_scores(rows, numbers, chunk_rows // 2, complete=complete):
+                    yield step(some, x, scores)
+            if not self._accepts(error):
                 yield from self._scores_float64(rows.wide(), learned, log_normalisers, part)
             return
         shape = (min(chunk_rows, part.stop - part.start), self.n_classes)
@@ -652,20 +701,27 @@ class TransductiveADAPT(ADAPT):
                 exact -= xp.max(exact, axis=1)[:, None]  # of a large score, float32 has few digits after the point
             scores[doubtful[start : start + block_rows]] = xp.astype(exact, xp.float32)
 
-    def _check_float32(self, rows: Rows, fusion: Fusion) -> bool:
-        """Score some of the rows with float64 products, too. Whether float32 products may score the others."""
-        counts = self._diagnostics
-        if len(rows) < CHECK_EVERY and counts.float32_checks > 0:
-            return True
+    def _float32_error(self, rows: Rows, fusion: Fusion) -> tuple[int, Array] | None:
+        """Score some of the rows with float64 products, too: how many, and the largest difference of a probability.
+        None if no check is due."""
+        if len(rows) < CHECK_EVERY and self._diagnostics.float32_checks > 0:
+            return None
         backend = Backend.of(self.prototypes)
         xp = backend.xp
         wanted = np.unique(np.linspace(0, len(rows) - 1, min(CHECKED_ROWS, -(-len(rows) // CHECK_EVERY))).round())
         x = rows.take(backend.index(wanted.astype(np.int64)))
-        scores, *spare = (backend.zeros((x.shape[0], self.n_classes), xp.float32) for _ in range(3))
+        shape = (len(wanted), self.n_classes)
+        scores, *spare = (xp.empty(shape, dtype=xp.float32, device=backend.device) for _ in range(3))
         scores = fusion.narrow.scores(x, scores, (spare[0], spare[1]), complete=False)
         exact = fusion.exact(xp.astype(x, xp.float64))
-        error = float(xp.max(xp.abs(softmax(exact) - softmax(xp.astype(scores, xp.float64)))))
-        counts.float32_checks += int(x.shape[0])
+        return len(wanted), xp.max(xp.abs(softmax(exact) - softmax(xp.astype(scores, xp.float64))))
+
+    def _accepts(self, checked: tuple[int, Array] | None) -> bool:
+        """Note the result of a check. Whether float32 products may score the rows."""
+        if checked is None:
+            return True
+        counts, error = self._diagnostics, float(checked[1])
+        counts.float32_checks += checked[0]
         counts.largest_float32_error = max(counts.largest_float32_error, error)
         self._float32_failed = not error <= FLOAT32_TOLERANCE
         if self._float32_failed:

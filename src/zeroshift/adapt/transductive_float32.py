@@ -85,7 +85,8 @@ class Candidates:
         self._parts.append((classes, lower, upper, rows))
         self._pending += int(classes.shape[0])
         if self._pending >= self._limit:
-            keep, joined = self._possible()
+            are_possible, joined = self._possible()
+            keep = self._backend.xp.nonzero(are_possible)[0]  # once: a GPU waits for it
             self._parts, self._pending = [tuple(values[keep] for values in joined)], 0
             remaining = self._parts[0][3]
             if remaining.shape[0] > self._limit // 2 + self._classes * self._capacity:
@@ -94,11 +95,18 @@ class Candidates:
 
     def rows(self) -> Array:
         """The rows that may be among the most confident of their class, in order."""
-        keep, joined = self._possible()
-        return self._backend.xp.sort(joined[3][keep])
+        are_possible, joined = self._possible()
+        return self._backend.xp.sort(joined[3][self._backend.xp.nonzero(are_possible)[0]])
+
+    def first_rows(self, count: int) -> tuple[Array, Array]:
+        """So many rows of torch, beginning with those of `rows` in the order in which they were offered, and the number
+        of these, on the device. The host does not wait for it."""
+        are_possible, joined = self._possible()
+        order = are_possible.sort(descending=True, stable=True).indices
+        return joined[3][order[:count]], are_possible.sum()
 
     def _possible(self) -> tuple[Array, list[Array]]:
-        """Which of the samples may be among the most confident of their class, and all samples."""
+        """Which of the samples may be among the most confident of their class (true or false), and all samples."""
         xp, device = self._backend.xp, self._backend.device
         joined = [
             part[0] if len(part) == 1 else xp.concat(list(part), axis=0) for part in zip(*self._parts, strict=True)
@@ -113,7 +121,7 @@ class Candidates:
         limits = keys[xp.clip(last, max=keys.shape[0] - 1)] + CLASS_WIDTH * self._classes * 2.0**-50  # above rounding
         limits = xp.where(last < starts[1:], limits, ends[1:])
         # Without a limit, every sample of the class; samples of an uncertain class have an infinite upper bound.
-        return xp.nonzero(first - upper <= limits[classes])[0], joined
+        return first - upper <= limits[classes], joined
 
 
 @dataclass(frozen=True)

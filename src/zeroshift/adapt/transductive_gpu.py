@@ -9,7 +9,7 @@ time for any features.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -145,35 +145,25 @@ class GpuFusion:
         return lengths
 
     def scores_of_rows(
-        self,
-        rows: Rows,
-        part: slice,
-        chunk_rows: int,
-        are_doubtful: Callable[[Array], Array] | None,
-        *,
-        complete: bool,
-    ) -> Iterator[tuple[Any, Array, Array]]:
-        """(rows, features, scores) of a part of the rows, chunk by chunk; then again those of doubtful rows in float64,
-        by their numbers. Only before these does the host wait for the device. Without `complete`, probabilities instead
-        of scores.
-
-        `are_doubtful` is a function of the largest probabilities; None if no row can be doubtful.
-        """
+        self, rows: Rows, part: slice, chunk_rows: int, largest: list[Array] | None, *, complete: bool
+    ) -> Iterator[tuple[slice, Array, Array]]:
+        """(rows, features, scores) of a part of the rows, chunk by chunk; without `complete`, probabilities instead of
+        scores. The host never waits for the device. The largest probabilities are appended to `largest`."""
         torch: Any = sys.modules["torch"]
-        largest = []
         for chunk, x in rows.blocks(chunk_rows, reuse=True, within=part):
             scores = self.scores(self.rows(x))
             if not complete:
                 torch.softmax(scores, 1, out=scores)
-            if are_doubtful is not None:
+            if largest is not None:
                 largest.append((scores.softmax(1) if complete else scores).amax(1))
             yield chunk, x, scores
             del scores  # before the next chunk needs as much
-        if are_doubtful is None:
-            return
-        numbers = torch.nonzero(are_doubtful(torch.cat(largest)))[:, 0] + part.start
-        block = max(1, chunk_rows // 2)  # float64
-        for some in numbers.split(block) if numbers.shape[0] else ():
+
+    def exact_scores(
+        self, rows: Rows, numbers: Array, at_once: int, *, complete: bool
+    ) -> Iterator[tuple[Array, Array, Array]]:
+        """The same of rows with these numbers, in float64."""
+        for some in numbers.split(max(1, at_once)) if numbers.shape[0] else ():
             x = rows.take(some)
             scores = self.exact(x)
             yield some, x, scores if complete else scores.softmax(1)
