@@ -111,7 +111,11 @@ class Backend:
 
     def index(self, numbers: np.ndarray) -> Array:
         """Row or class numbers (a NumPy array) as an index for arrays of this library and device."""
-        return numbers if self.library == "numpy" else self.xp.asarray(numbers, device=self.device)
+        if self.library == "numpy":
+            return numbers
+        if self.device.type != "cuda":
+            return self.xp.asarray(numbers, device=self.device)
+        return self.xp.asarray(numbers).pin_memory().to(self.device, non_blocking=True)  # without waiting for the GPU
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Modules cannot be copied or sent to another process; their names can.

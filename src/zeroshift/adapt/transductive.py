@@ -20,6 +20,7 @@ from zeroshift.adapt.base import ADAPT
 from zeroshift.adapt.engines.direct import CONVERGED
 from zeroshift.adapt.statistics import AdaptSettings, Evidence, Gaussians, bank_term, bounded_precision, estimate
 from zeroshift.adapt.transductive_float32 import LARGEST_SCORE_ERROR, Candidates, FirstPass, NarrowFusion
+from zeroshift.adapt.transductive_gpu import GpuBank
 from zeroshift.arrays import Array, Backend, Rows, check_matrix, namespace, to_numpy
 from zeroshift.interrupts import Watch
 from zeroshift.linalg import positive_inverse
@@ -290,7 +291,7 @@ class Fusion:
     Without any evidence it is log y, the zero-shot classifier.
     """
 
-    not_state: ClassVar[frozenset[str]] = frozenset({"bounds", "narrow"})
+    not_state: ClassVar[frozenset[str]] = frozenset({"bounds", "narrow", "gpu_bank"})
 
     directions: Array
     offsets: Array
@@ -323,7 +324,12 @@ class Fusion:
     @cached_property
     def narrow(self) -> NarrowFusion:
         """The same in float32."""
-        return NarrowFusion.of(self.directions, self.offsets, self.bank)
+        return NarrowFusion.of(self.directions, self.offsets, self.bank, self.gpu_bank)
+
+    @cached_property
+    def gpu_bank(self) -> GpuBank | None:
+        """The bank as `narrow` uses it on a GPU."""
+        return GpuBank.of(self.bank) if self.bank is not None and Backend.of(self.directions).on_gpu else None
 
     def exact(self, x: Array) -> Array:
         """Scores (n, K) of a few rows `x` (float64), up to a number per row, with the whole bank term."""
@@ -616,11 +622,14 @@ class TransductiveADAPT(ADAPT):
         """Second pass: a function that scores a part of the rows, each with one product; with two if its log-normaliser
         is needed and not known."""
         if rows.dtype == Backend.of(self.prototypes).xp.float32:
+            bank, ahead = learned.fusion.gpu_bank, []
+            if bank is not None:
+                ahead = bank.lengths_ahead(rows, self._chunk_rows(rows, learned.evidence))
             narrow = learned.fusion.narrow
             if narrow.error > LARGEST_SCORE_ERROR:
                 self._note_fallback()
             elif narrow.gpu is not None or self._accepts(self._float32_error(rows, learned.fusion)):
-                return partial(self._scores_float32, rows, learned, log_normalisers, complete)
+                return partial(self._scores_float32, rows, learned, log_normalisers, ahead, complete)
             rows = rows.wide()
         return partial(self._scores_float64, rows, learned, log_normalisers)
 
@@ -642,7 +651,13 @@ class TransductiveADAPT(ADAPT):
             yield chunk, learned.fusion.scores(x, known, scores)
 
     def _scores_float32(
-        self, rows: Rows, learned: LearnedSet, log_normalisers: Array | None, complete: bool, part: slice
+        self,
+        rows: Rows,
+        learned: LearnedSet,
+        log_normalisers: Array | None,
+        ahead: list[Array],
+        complete: bool,
+        part: slice,
     ) -> Iterator[tuple[Any, Array]]:
         backend = Backend.of(self.prototypes)
         xp, narrow, first = backend.xp, learned.fusion.narrow, self._narrow_prototypes
@@ -664,7 +679,7 @@ class TransductiveADAPT(ADAPT):
         if narrow.gpu is not None:
             largest: list[Array] = []
             for chunk, x, scores in narrow.gpu.scores_of_rows(
-                rows, part, chunk_rows, largest if narrow.has_doubts else None, complete=complete
+                rows, part, chunk_rows, ahead, largest if narrow.has_doubts else None, complete=complete
             ):
                 yield step(chunk, x, scores)
             # The device still has work while the host prepares the check. Only then does it wait.

@@ -24,7 +24,7 @@ import numpy as np
 from zeroshift.adapt import transductive_gpu
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.bank_term_bounds import IGNORED, bank_cone, coordinates, subspace
-from zeroshift.adapt.transductive_gpu import GpuFusion
+from zeroshift.adapt.transductive_gpu import GpuBank, GpuFusion
 from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
 from zeroshift.linalg import Float32Factor
 from zeroshift.precision import FLOAT32_TOLERANCE
@@ -272,8 +272,10 @@ class NarrowFusion:
     bank: KnowledgeBank | None
 
     @classmethod
-    def of(cls, directions: Array, offsets: Array, bank: KnowledgeBank | None) -> NarrowFusion:
-        """From the classifier in float64; `bank` if the bank term is used."""
+    def of(
+        cls, directions: Array, offsets: Array, bank: KnowledgeBank | None, gpu_bank: GpuBank | None
+    ) -> NarrowFusion:
+        """From the classifier in float64; `bank` if the bank term is used, and for a GPU the same prepared for it."""
         backend = Backend.of(directions)
         xp = backend.xp
         mean = xp.mean(directions, axis=0)
@@ -290,7 +292,7 @@ class NarrowFusion:
             mean_offset,
             None if backend.on_gpu else backend.copy(backend.asarray(centred.T, xp.float32)),
             backend.asarray(offsets, xp.float32),
-            GpuFusion.of(centred, offsets, bank, longest) if backend.on_gpu else None,
+            GpuFusion.of(centred, offsets, gpu_bank, longest) if backend.on_gpu else None,
             error,
             bank,
         )
@@ -325,7 +327,7 @@ class NarrowFusion:
         of the shape of `out`, overwritten.
         """
         if self.gpu is not None:
-            return self.gpu.scores(self.gpu.rows(x))
+            return self.gpu.scores(x)
         scores = namespace(x).matmul(x, self.directions, out=out)
         scores += self.offsets
         if self.bank is not None:

@@ -20,7 +20,7 @@ from zeroshift.linalg import Float32Factor
 if TYPE_CHECKING:
     from zeroshift.adapt.transductive_float32 import Candidates, FirstPass
 
-__all__ = ["GpuFusion", "collect"]
+__all__ = ["GpuBank", "GpuFusion", "collect"]
 
 
 def collect(
@@ -67,8 +67,53 @@ def collect(
 LONGEST_ENTRY = 1.01
 """p_j x_j is not longer (`arrays.UNIT_NORM_TOLERANCE`)."""
 
+AHEAD = 2
+"""Chunks whose products with the bank are computed before the scores: their memory is free at that time."""
+
 SMALL_PRODUCTS = 4_000_000
 """Products with the entries of the bank computed together, at least: 16 MB."""
+
+
+@dataclass(frozen=True)
+class GpuBank:
+    """The entries of a bank on a GPU, prepared for products."""
+
+    factor: Float32Factor
+    """p_j x_j of all entries, slots outermost."""
+    half_sums: Array
+    """Half of sum_j p_j x_j, (K, d) float64."""
+    slots: int
+
+    @classmethod
+    def of(cls, bank: KnowledgeBank) -> GpuBank:
+        weighted = bank.features * bank.weights[:, :, None]
+        _, slots, d = weighted.shape
+        factor = Float32Factor(weighted.transpose(0, 1).reshape(-1, d), LONGEST_ENTRY)
+        return cls(factor, 0.5 * weighted.sum(1), slots)
+
+    @property
+    def share(self) -> float:
+        """What the lengths have to be multiplied by for half of sum_j |x.p_j x_j|."""
+        return 0.5 * self.factor.unit
+
+    def lengths(self, rows: Array) -> Array:
+        """sum_j |x.p_j x_j|, times a number, (n, K) float32, of prepared rows."""
+        torch: Any = sys.modules["torch"]
+        n, classes = rows.shape[0], self.half_sums.shape[0]
+        lengths = torch.empty((n, classes), dtype=torch.float32, device=rows.device)
+        block = max(-(-n // self.slots), SMALL_PRODUCTS // (self.slots * classes), 1)  # the memory of the lengths
+        for part, out in zip(rows.split(block), lengths.split(block), strict=True):
+            products = self.factor.unscaled_product(part).view(-1, self.slots, classes)
+            torch.linalg.vector_norm(products, ord=1, dim=1, out=out)
+        return lengths
+
+    def lengths_ahead(self, rows: Rows, chunk_rows: int) -> list[Array]:
+        """The lengths of the first chunks. They need no precision, so that the device works on them while the host
+        prepares the scores."""
+        last = min(AHEAD * chunk_rows, len(rows))
+        return [
+            self.lengths(self.factor.rows(x)) for _, x in rows.blocks(chunk_rows, reuse=True, within=slice(0, last))
+        ]
 
 
 @dataclass(frozen=True)
@@ -86,72 +131,54 @@ class GpuFusion:
     """The directions."""
     narrow_offsets: Array
     """(K,) float32."""
-    entries: Float32Factor | None
-    """p_j x_j of all entries, slots outermost; None without a bank."""
-    slots: int
+    bank: GpuBank | None
 
     @classmethod
-    def of(cls, directions: Array, offsets: Array, bank: KnowledgeBank | None, longest: float) -> GpuFusion:
+    def of(cls, directions: Array, offsets: Array, bank: GpuBank | None, longest: float) -> GpuFusion:
         """From s t_k + P mu_k + s_k and the offsets in float64, each less what all classes share; the directions have
         lengths up to `longest`."""
         torch: Any = sys.modules["torch"]
-        entries, slots = None, 0
         if bank is not None:
-            weighted = bank.features * bank.weights[:, :, None]
-            directions = directions - 0.5 * weighted.sum(1)
-            slots = weighted.shape[1]
-            longest += 0.5 * slots * LONGEST_ENTRY
-            entries = Float32Factor(weighted.transpose(0, 1).reshape(-1, weighted.shape[2]), LONGEST_ENTRY)
-        linear = Float32Factor(directions, longest)
-        return cls(directions, offsets, linear, offsets.to(torch.float32), entries, slots)
+            directions = directions - bank.half_sums
+            longest += 0.5 * bank.slots * LONGEST_ENTRY
+        return cls(directions, offsets, Float32Factor(directions, longest), offsets.to(torch.float32), bank)
 
-    def rows(self, x: Array) -> Array:
-        """Rows (float32) as `scores` takes them."""
-        return self.linear.rows(x)
-
-    def scores(self, rows: Array) -> Array:
-        """Scores (n, K) float32 of prepared rows, less what `NarrowFusion.means` returns."""
-        lengths = self._lengths(rows)
-        if lengths is None:
+    def scores(self, x: Array, lengths: Array | None = None) -> Array:
+        """Scores (n, K) float32 of the rows `x` (float32), less what `NarrowFusion.means` returns. `lengths` are those
+        of the bank, if they are known; they are overwritten."""
+        rows = self.linear.rows(x)
+        if self.bank is None:
             return self.linear.product(rows, self.narrow_offsets)
-        self.linear.add_product(rows, lengths, share=self._share)
-        lengths += self.narrow_offsets
-        return lengths
+        scores = self.bank.lengths(rows) if lengths is None else lengths
+        self.linear.add_product(rows, scores, share=self.bank.share)
+        scores += self.narrow_offsets
+        return scores
 
     def exact(self, x: Array) -> Array:
-        """The same of rows (float32) in float64, with a float64 product for the large part, which is linear."""
+        """The same in float64, with a float64 product for the large part, which is linear."""
         torch: Any = sys.modules["torch"]
         scores = torch.addmm(self.offsets, x.to(torch.float64), self.directions.T)
-        lengths = self._lengths(self.rows(x))
-        return scores if lengths is None else scores.add_(lengths, alpha=self._share)
-
-    @property
-    def _share(self) -> float:
-        """What the lengths are multiplied by."""
-        assert self.entries is not None
-        return 0.5 * self.entries.unit
-
-    def _lengths(self, rows: Array) -> Array | None:
-        """sum_j |x.p_j x_j| / `entries.unit`, (n, K) float32, of prepared rows; None without a bank."""
-        if self.entries is None:
-            return None
-        torch: Any = sys.modules["torch"]
-        n, classes = rows.shape[0], self.narrow_offsets.shape[0]
-        lengths = torch.empty((n, classes), dtype=torch.float32, device=rows.device)
-        block = max(-(-n // self.slots), SMALL_PRODUCTS // (self.slots * classes), 1)  # the memory of the scores
-        for part, out in zip(rows.split(block), lengths.split(block), strict=True):
-            products = self.entries.unscaled_product(part).view(-1, self.slots, classes)
-            torch.linalg.vector_norm(products, ord=1, dim=1, out=out)
-        return lengths
+        if self.bank is not None:
+            scores.add_(self.bank.lengths(self.linear.rows(x)), alpha=self.bank.share)
+        return scores
 
     def scores_of_rows(
-        self, rows: Rows, part: slice, chunk_rows: int, largest: list[Array] | None, *, complete: bool
+        self,
+        rows: Rows,
+        part: slice,
+        chunk_rows: int,
+        ahead: list[Array],
+        largest: list[Array] | None,
+        *,
+        complete: bool,
     ) -> Iterator[tuple[slice, Array, Array]]:
         """(rows, features, scores) of a part of the rows, chunk by chunk; without `complete`, probabilities instead of
-        scores. The host never waits for the device. The largest probabilities are appended to `largest`."""
+        scores. The host never waits for the device.
+
+        `ahead` are the lengths of the first chunks. The largest probabilities are appended to `largest`."""
         torch: Any = sys.modules["torch"]
         for chunk, x in rows.blocks(chunk_rows, reuse=True, within=part):
-            scores = self.scores(self.rows(x))
+            scores = self.scores(x, ahead.pop(0) if ahead else None)
             if not complete:
                 torch.softmax(scores, 1, out=scores)
             if largest is not None:
