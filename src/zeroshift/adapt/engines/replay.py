@@ -7,12 +7,12 @@ any sample.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from zeroshift.adapt.bank import InsertionPlan
+from zeroshift.adapt.bank import InsertionPlan, KnowledgeBank
 from zeroshift.adapt.engines.precision_primal import PrimalPrecision, scatter_is_sound
 from zeroshift.adapt.engines.replay_blocks import (
     Block,
@@ -22,7 +22,7 @@ from zeroshift.adapt.engines.replay_blocks import (
     rounding_error,
     solve_block,
 )
-from zeroshift.adapt.engines.replay_gpu import GpuReplay, GroupStart, SolvedGroup
+from zeroshift.adapt.engines.replay_gpu import GpuReplay, GroupStart, SolvedGroup, received
 from zeroshift.adapt.engines.streaming import SMALLEST_PRIMAL, StreamingEngine
 from zeroshift.arrays import Array, to_numpy
 from zeroshift.precision import FLOAT32_TOLERANCE
@@ -56,6 +56,29 @@ class StartedGroup(NamedTuple):
     solved: SolvedGroup
 
 
+class PlannedRows:
+    """Rows and the plan for them, which is made when it is first requested: the bank must then be as before them."""
+
+    def __init__(self, features: Array, log_y: Array, arrived: Callable[[], np.ndarray], bank: KnowledgeBank) -> None:
+        self.features = features
+        self._log_y = log_y
+        self._arrived = arrived
+        self._bank = bank
+        self._plan: tuple[InsertionPlan, np.ndarray] | None = None
+
+    def planned(self) -> tuple[Array, InsertionPlan, np.ndarray]:
+        """As `StreamingEngine._plan_insertions`."""
+        if self._plan is None:
+            classes, confidences = self._arrived()
+            self._plan = self._bank.plan(classes.astype(np.int64), confidences), confidences
+        return self._log_y, *self._plan
+
+
+def _are_same(planned: Array, rows: Array) -> bool:
+    """Whether two arrays of torch are the same memory."""
+    return bool(planned.data_ptr() == rows.data_ptr() and planned.shape == rows.shape and planned.dtype == rows.dtype)
+
+
 class ReplayEngine(StreamingEngine):
     """Streaming for the start of a stream, then blocks of rows."""
 
@@ -74,10 +97,32 @@ class ReplayEngine(StreamingEngine):
         """Always on a CPU. On a GPU a block is fast, and the recorded step would be lost."""
         return not self._backend.on_gpu
 
+    following: Array | None = None
+    """The rows after those that are being learned, if they are known."""
+    _ahead: PlannedRows | None = None
+    """The plan for these rows."""
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether `following` makes the engine faster. On a GPU the host plans these rows while the device solves
+        others."""
+        return self._backend.on_gpu
+
+    def refresh(self) -> None:
+        self._ahead = None
+        super().refresh()
+
+    def finish(self) -> None:
+        self.following = self._ahead = None
+        super().finish()
+
     def run(self, features: Array, batch_size: int) -> Iterator[Array]:
         """Learn and score the rows in large blocks."""
         rows = max(1, self.block_rows // batch_size) * batch_size
+        after = self.following
         for start in range(0, features.shape[0], rows):
+            rest = features[start + rows : start + 2 * rows, :]
+            self.following = rest if rest.shape[0] else after
             yield self._replay(features[start : start + rows, :], batch_size)
 
     def _replay(self, features: Array, batch_size: int) -> Array:
@@ -89,8 +134,13 @@ class ReplayEngine(StreamingEngine):
         xp = self._backend.xp
         dtype = xp.float64 if self._float64_only else features.dtype
         self.diagnostics.products = "float32" if dtype == xp.float32 else "float64"
-        features = self.widened(features)
-        log_y, plan, confidences = self._plan_rows(features, threads)
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and _are_same(ahead.features, features):
+            log_y, plan, confidences = ahead.planned()
+            features = self.widened(features)
+        else:
+            features = self.widened(features)
+            log_y, plan, confidences = self._plan_rows(features, threads)
         scores = xp.empty(log_y.shape, dtype=dtype, device=self._backend.device)
         bank_limit = self._single_insertion_limit
         done, row = self._replay_singly(plan, 0, features, log_y, confidences, batch_size, scores, bank_limit)
@@ -230,10 +280,12 @@ class ReplayEngine(StreamingEngine):
         if not scatter_is_sound(precision.accumulated + replay.schedule.accumulated, replay.smallest_ridge):
             self._replay_singly(plan, first_row, features, log_y, confidences, batch_size, scores)
             return
+        self._look_ahead()
         rows = slice(first_row, features.shape[0])
         scores[rows] = log_y[rows]
         if self._settings.use_bank_term:
             replay.add_bank_terms(scores)
+        self._bank.insert(plan, features, replay.schedule.entered_weights, confidences[plan.rows])
         first, score_size = 0, math.inf
         started: list[list[StartedGroup]] = []
         while first < len(segments.events) or started:
@@ -243,14 +295,23 @@ class ReplayEngine(StreamingEngine):
                 first = blocks[-1].last + 1
                 if score_size < math.inf and len(started) == 1:
                     continue  # so that the device has work while the host waits for the sizes of the blocks before
+            if self._ahead is not None:
+                self._ahead.planned()  # while the device is busy
             score_size = self._finish_groups(replay, started.pop(0), scores)
-        inserted_weights = replay.schedule.entered_weights
-        self._bank.insert(plan, features, inserted_weights, confidences[plan.rows])
         self._sums.recompute(np.unique(plan.classes))
         self._precision = self._new_precision()
         self._mark_changed()
         if scores.dtype != wide:
             self._compare_with_float64(features[-1:], log_y[-1:], scores[-1:])
+
+    def _look_ahead(self) -> None:
+        """Let the device compute what the plan for the next rows needs."""
+        if self.following is not None:
+            log_y, classes, confidences = zero_shot_stats(
+                self.widened(self.following), self._prototypes, self._logit_scale
+            )
+            arrived = received(self._backend.xp.stack([classes.to(confidences.dtype), confidences]))
+            self._ahead = PlannedRows(self.following, log_y, arrived, self._bank)
 
     def _start_groups(
         self, replay: GpuReplay, blocks: Sequence[Block], assumed: float, dtype: Any

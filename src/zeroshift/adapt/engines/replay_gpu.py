@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,11 +28,11 @@ from zeroshift.adapt.engines.replay_blocks import (
     cut_blocks,
 )
 from zeroshift.adapt.statistics import AdaptSettings
-from zeroshift.arrays import Array, Backend
+from zeroshift.arrays import Array, Backend, to_numpy
 from zeroshift.linalg import Float32Factor, inverse_factor
 from zeroshift.threads import Threads
 
-__all__ = ["GpuReplay", "GroupStart", "SolvedGroup"]
+__all__ = ["GpuReplay", "GroupStart", "SolvedGroup", "received"]
 
 RANK_LIMIT, SMALLEST_RANK_LIMIT = 1.5, 64
 """Scatter changes per block, at most, as a multiple of d: many more would lose digits."""
@@ -355,6 +355,22 @@ class _GroupIndices(NamedTuple):
             places=np.concatenate(at) * changed_padded.shape[1] + np.concatenate(place_all),
             numbers=np.concatenate([1 + count + np.arange(len(first)) for first in firsts_all]),
         )
+
+
+def received(array: Array) -> Callable[[], np.ndarray]:
+    """A function that returns the array on the host. The copy is started now and waits for nothing started later."""
+    torch: Any = sys.modules["torch"]
+    if array.device.type != "cuda":
+        return lambda: to_numpy(array)
+    host = torch.empty(array.shape, dtype=array.dtype, pin_memory=True)
+    host.copy_(array, non_blocking=True)
+    copied = torch.cuda.current_stream(array.device).record_event()
+
+    def wait() -> np.ndarray:
+        copied.synchronize()
+        return np.array(host.numpy())
+
+    return wait
 
 
 def _sent(backend: Backend, arrays: Sequence[np.ndarray], dtype: Any) -> list[Array]:
