@@ -105,6 +105,7 @@ class GpuBank:
         for part, out in zip(rows.split(block), lengths.split(block), strict=True):
             products = self.factor.unscaled_product(part).view(-1, self.slots, classes)
             torch.linalg.vector_norm(products, ord=1, dim=1, out=out)
+            del products  # before the next block needs as much
         return lengths
 
     def lengths_ahead(self, rows: Rows, chunk_rows: int) -> list[Array]:
