@@ -110,7 +110,11 @@ def test_products_of_halves_are_as_good_as_float32_products(monkeypatch, size, o
         return a.to(out_dtype) @ b.to(out_dtype)
 
     monkeypatch.setattr(torch, "mm", product)
-    monkeypatch.setattr(torch, "addmm", lambda c, a, b, out_dtype, alpha: c + alpha * product(a, b, out_dtype))
+
+    def add(c, a, b, out_dtype, alpha, beta, out=None):
+        return torch.add(beta * c if beta else torch.zeros(1), product(a, b, out_dtype), alpha=alpha, out=out)
+
+    monkeypatch.setattr(torch, "addmm", add)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(40, 512, generator=generator, dtype=torch.float64)
     x = (x / x.norm(dim=1, keepdim=True)).float()
@@ -125,3 +129,7 @@ def test_products_of_halves_are_as_good_as_float32_products(monkeypatch, size, o
         exact += added
     single = (x @ matrix.float().T + (0 if added is None else added)).double()
     assert (found - exact).abs().max() <= 4 * (single - exact).abs().max()
+    largest = 3 * float(matrix.abs().max())
+    bounded, out = Float32Factor(matrix, largest), (exact / 2).float()
+    bounded.add_product(bounded.rows(x), out, share=2.0)
+    assert (out - 2 * (exact / 2).float() - x.double() @ matrix.T).abs().max() <= 4 * (single - exact).abs().max()

@@ -394,7 +394,9 @@ class Float32Factor:
     array([[0.6, 0.8]], dtype=float32)
     """
 
-    def __init__(self, matrix: Array) -> None:
+    def __init__(self, matrix: Array, largest: float | None = None) -> None:
+        """`largest` is at least the absolute value of every entry, if that is known: otherwise the host waits for it
+        on a GPU."""
         backend = Backend.of(matrix)
         xp = backend.xp
         self._is_split = backend.on_gpu and _multiplies_halves(str(backend.device))
@@ -403,13 +405,16 @@ class Float32Factor:
         if not self._is_split:
             self._matrix = backend.asarray(matrix, xp.float32)
             return
-        largest = float(xp.max(xp.abs(matrix)))
-        scale = 2.0 ** np.floor(np.log2(FACTOR_RANGE / max(largest, 1e-30)))
-        self.unit = float(1.0 / (scale * ROW_SCALE))
+        if largest is None:
+            largest = float(xp.max(xp.abs(matrix)))
+        scale = 2.0 ** float(np.floor(np.log2(FACTOR_RANGE / max(largest, 1e-30))))
+        self.unit = 1.0 / (scale * ROW_SCALE)
         torch, (m, d) = sys.modules["torch"], matrix.shape
-        high, low = (torch.empty((m, d), dtype=torch.float16, device=matrix.device) for _ in range(2))
-        _split(matrix, scale, high, low)
-        self._matrix = torch.cat([high, -low, -high], dim=1)
+        self._matrix = torch.empty((m, 3 * d), dtype=torch.float16, device=matrix.device)
+        high, minus_low, minus_high = self._matrix.split(d, dim=1)
+        torch.mul(matrix, scale, out=high)
+        torch.neg(high, out=minus_high)
+        torch.add(minus_high, matrix, alpha=scale, out=minus_low)
 
     def rows(self, x: Array) -> Array:
         """Rows (n, d) as `product` takes them, for this factor or any other of the same library and device."""
@@ -418,8 +423,10 @@ class Float32Factor:
             return Backend.of(x).asarray(x, xp.float32)
         torch, d = sys.modules["torch"], x.shape[1]
         prepared = torch.empty((x.shape[0], 3 * d), dtype=torch.float16, device=x.device)
-        _split(x, ROW_SCALE, prepared[:, :d], prepared[:, 2 * d :])
-        prepared[:, d : 2 * d] = prepared[:, :d]
+        high, again, low = prepared.split(d, dim=1)
+        torch.mul(x, ROW_SCALE, out=high)
+        torch.sub(high, x, alpha=ROW_SCALE, out=low)
+        again.copy_(high)
         return prepared
 
     def product(self, rows: Array, offsets: Array | None = None) -> Array:
@@ -427,23 +434,26 @@ class Float32Factor:
         if not self._is_split:
             product = rows @ self._matrix.T
             return product if offsets is None else product + offsets
+        torch, beta = sys.modules["torch"], 1.0
         if offsets is None:
-            return self.unscaled_product(rows).mul_(self.unit)
-        torch = sys.modules["torch"]
-        return torch.addmm(offsets, rows, self._matrix.T, out_dtype=torch.float32, alpha=self.unit)
+            offsets, beta = torch.empty((1,), dtype=torch.float32, device=rows.device), 0.0  # not read
+        return torch.addmm(offsets, rows, self._matrix.T, out_dtype=torch.float32, beta=beta, alpha=self.unit)
 
     def unscaled_product(self, rows: Array) -> Array:
-        """x M^T / `unit`, (n, m) float32, of prepared rows: on a GPU one operation less than `product`."""
+        """x M^T / `unit`, (n, m) float32, of prepared rows."""
         if not self._is_split:
             return rows @ self._matrix.T
         return sys.modules["torch"].mm(rows, self._matrix.T, out_dtype=sys.modules["torch"].float32)
 
-
-def _split(matrix: Array, scale: float, high: Array, low: Array) -> None:
-    """Write two float16 matrices whose difference is the matrix (float32) times the scale, to 22 bits."""
-    torch = sys.modules["torch"]
-    torch.mul(matrix, scale, out=high)
-    torch.sub(high, matrix, alpha=scale, out=low)
+    def add_product(self, rows: Array, out: Array, share: float) -> None:
+        """out = x M^T + share * out, of prepared rows; `out` is (n, m) float32 on a GPU."""
+        torch = sys.modules["torch"]
+        if self._is_split:
+            torch.addmm(
+                out, rows, self._matrix.T, out_dtype=torch.float32, beta=share, alpha=self.unit, out=out
+            )  # fmt: skip
+        else:
+            out.addmm_(rows, self._matrix.T, beta=share)
 
 
 @cache
