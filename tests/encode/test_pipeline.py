@@ -177,6 +177,8 @@ def test_a_saved_pipeline_continues(tiny_folder, tmp_path, method):
         (3, TypeError, "images must be an image, or several"),
         ({"a.png": 1}, TypeError, "images must be an image, or several"),
         ([3], TypeError, "an image must be a path"),
+        (io.BytesIO(b"x"), TypeError, r"an image must not be an open file; got BytesIO. Fix: file.read\(\)"),
+        ([io.BytesIO(b"x")], TypeError, r"got BytesIO. Fix: file.read\(\)"),
         (np.zeros((3, 8, 9), np.uint8), ValueError, "with the channels last"),
     ],
 )
@@ -198,8 +200,16 @@ def test_invalid_arguments(plain):
         ({"classes": NAMES, "device": "cpu"}, ValueError, "device cannot be given with a loaded encoder"),
         ({"classes": NAMES, "transparency": "red"}, ValueError, "transparency must be one of"),
         ({"classes": NAMES, "reject": 2}, ValueError, "reject must be"),
+        ({"classes": NAMES, "metod": "tda"}, TypeError, "pipeline has no argument 'metod'.* Did you mean 'method'"),
+        ({"classes": NAMES, "method": "tda", "lag": 3}, TypeError, "no argument 'lag', and tda no such parameter"),
+        ({"classes": NAMES, "method": None}, TypeError, "the name of a method must be a string; got None"),
     ]:
         with pytest.raises(kind, match=message):
             pipeline(plain, **options)
+    for options in ({"method": "nothing"}, {"metod": "tda"}):  # before the encoder is loaded
+        with pytest.raises((ValueError, TypeError), match=r"nothing|metod"):
+            pipeline("someone/no-such-model", NAMES, **options)
+    with pytest.raises(ValueError, match="encoder must be a hub id, a folder or a name such as 'composed'; got 3"):
+        pipeline(3, NAMES)
     with pytest.raises(ValueError, match="top_k must be"):
         pipeline(plain, NAMES)(IMAGES[0], top_k=0)

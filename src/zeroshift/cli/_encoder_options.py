@@ -171,6 +171,14 @@ Labelled = Annotated[
     ),
 ]  # fmt: skip
 
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        "--data", metavar="FOLDER", help="Folder that contains the data sets, or that a table's paths start from.",
+        rich_help_panel=SOURCE_PANEL,
+    ),
+]  # fmt: skip
+
 Views = Annotated[
     int | None,
     typer.Option(

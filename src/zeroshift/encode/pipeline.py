@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import tempfile
 import threading
@@ -31,6 +32,7 @@ from zeroshift.methods.inputs import SECOND
 from zeroshift.mixture import OnlineAnchoredMixture, TransductiveAnchoredMixture
 from zeroshift.parameters import Flag, Number
 from zeroshift.reject import REJECT_ABOVE, RejectRule, class_distances, rejected_label
+from zeroshift.suggest import did_you_mean
 from zeroshift.tensor_files import read_tensors, write_tensors
 
 if TYPE_CHECKING:
@@ -97,28 +99,46 @@ def pipeline(
     repeated_names : allow a class name twice.
     parameters : the method's own, such as `lag=5`.
     """
-    names = check_class_names(classes, repeated=repeated_names, argument="classes", least=2)  # before any download
+    # Before any download.
+    names = check_class_names(classes, repeated=repeated_names, argument="classes", least=2)
+    name = OnlineAnchoredMixture.name if isinstance(method, str) and method == AUTO else method
+    if not isinstance(name, Method):
+        _check_parameters(name, parameters)
     loading, source = {"device": device, "dtype": dtype, "revision": revision}, None
     if not isinstance(encoder, Encoder):
+        loaded = registry.load(encoder, cache=default_cache(), device=device, dtype=dtype, revision=revision)
         source = _lasting_source(encoder)
-        encoder = registry.load(encoder, cache=default_cache(), device=device, dtype=dtype, revision=revision)
+        encoder = loaded
     elif changed := [name for name, value in loading.items() if value not in ("auto", None)]:
         raise ValueError(
             f"{changed[0]} cannot be given with a loaded encoder. Fix: load_encoder(..., {changed[0]}=...)."
         )
-    if isinstance(method, Method):
+    if isinstance(name, Method):
         if parameters or prompts is not None:
             given = ", ".join([*(["prompts"] if prompts is not None else []), *parameters])
-            raise ValueError(f"{given} cannot be given with a method that exists. Fix: method={method.name!r}.")
-        made = method
+            raise ValueError(f"{given} cannot be given with a method that exists. Fix: method={name.name!r}.")
+        made = name
     else:
-        name = OnlineAnchoredMixture.name if method == AUTO else method
         made = make_method(name, encoder, names, prompts=prompts, repeated_names=repeated_names, **parameters)
     return Pipeline(
         encoder, names, made, whole_first=isinstance(method, str) and method == AUTO, reject=reject,
         batch_size=batch_size, second=second, views=views, generate=generate, upright=upright,
         transparency=transparency, repeated_names=repeated_names, source=source,
     )  # fmt: skip
+
+
+OPTIONS = tuple(inspect.signature(pipeline).parameters)[:-1]
+"""Names of the arguments of `pipeline` itself."""
+
+
+def _check_parameters(method: str, parameters: Iterable[str]) -> None:
+    """Refuse a name that is neither an argument of `pipeline` nor a parameter of the method."""
+    known = methods.get(method).cls.declared_parameters
+    for name in parameters:
+        if name not in known:
+            guess = did_you_mean(name, [*OPTIONS, *known])
+            fix = f"Fix: `zeroshift methods {method}` lists the parameters of the method, help(pipeline) its own."
+            raise TypeError(f"pipeline has no argument {name!r}, and {method} no such parameter. {guess}{fix}")
 
 
 class _Encoded(NamedTuple):
@@ -408,6 +428,8 @@ def _checked_images(images: Any) -> Iterable[Any]:
             f"images must be an image, or several in a list or another iterable; got {type(images).__name__}. "
             "Fix: a path, the bytes of a file, a Pillow image, an array, or [image]."
         )
+    if hasattr(images, "read"):
+        raise TypeError(f"an image must not be an open file; got {type(images).__name__}. Fix: file.read().")
     return images
 
 

@@ -213,7 +213,7 @@ def read_folder(
     folder = Path(path)
     names, ignored = list_images(folder)
     if not names:
-        other = f"; it contains {ignored} other files" if ignored else ""
+        other = f"; it contains {ignored} other file{'s' * (ignored > 1)}" if ignored else ""
         raise ValueError(
             f"no images found in {folder}{other}. "
             f"Fix: pass another folder; the image suffixes are {', '.join(IMAGE_SUFFIXES)}."
