@@ -33,6 +33,7 @@ __all__ = [
     "Cache",
     "ClassNames",
     "Corruption",
+    "Data",
     "Descriptions",
     "Device",
     "Dtype",
@@ -46,6 +47,7 @@ __all__ = [
     "NoCache",
     "On",
     "OnError",
+    "PromptMode",
     "PromptModes",
     "Quiet",
     "RawCsv",
@@ -140,6 +142,13 @@ PromptModes = Annotated[
     typer.Option(
         "--prompts", "--prompt", metavar="MODE,...",
         help="Prompt modes: see `zeroshift prompts`; the first is the set's default.",
+        show_default="ensemble", rich_help_panel=TEXT_PANEL,
+    ),
+]  # fmt: skip
+PromptMode = Annotated[
+    str | None,
+    typer.Option(
+        "--prompts", "--prompt", metavar="MODE", help="Prompt mode: see `zeroshift prompts`.",
         show_default="ensemble", rich_help_panel=TEXT_PANEL,
     ),
 ]  # fmt: skip

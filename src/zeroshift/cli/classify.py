@@ -94,7 +94,7 @@ def classify(
     labelled: options.Labelled = None,
     data: options.Data = None,
     settings: Settings = None,
-    prompts: options.PromptModes = None,
+    prompts: options.PromptMode = None,
     template: options.Template = None,
     templates: options.Templates = None,
     descriptions: options.Descriptions = None,
