@@ -147,6 +147,9 @@ def test_rejected_images_are_none_of_these(tmp_path):
     assert again.reject_rule == pipe.reject_rule
     pipe.reject = False
     assert pipe(stranger)[0]["label"] == "cat"
+    few = Pipeline(encoder, ["cat", "dog"], method, reject=0.1)  # there is no cut up to the 20th image
+    assert all(answer[0]["label"] == "cat" for answer in [*few(members[:20]), few(stranger, learn=False)])
+    assert few(stranger)[0]["label"] == "none of these"
     with pytest.raises(ValueError, match="reject must be a number from 0 to 1"):
         pipe.reject = 3
 
