@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.data.image_set import ImageSet
+from zeroshift.data.image_set import ImageSet, checked_names
 from zeroshift.data.images import IMAGE_SUFFIXES, TRANSPARENCY, ImageArrays, ImageFiles
 from zeroshift.data.readers.folder import read_folder
 from zeroshift.data.readers.table import TABLE_SUFFIXES, read_table
@@ -66,7 +66,7 @@ def open_images(
         return ImageSet(
             name=path.name,
             images=ImageFiles(path.parent, (path.name,), upright, TRANSPARENCY.check("transparency", transparency)),
-            class_names=None if classes is None else tuple(classes),
+            class_names=None if classes is None else checked_names("classes", classes),
             provenance={"source": "file", "images": 1, "upright": upright, "transparency": transparency},
         )
     raise ValueError(
@@ -111,7 +111,7 @@ def read_array(
     return ImageSet(
         name=images.file.stem,
         images=images,
-        class_names=None if classes is None else tuple(classes),
+        class_names=None if classes is None else checked_names("classes", classes),
         labels=None if labels is None else np.asarray(labels),
         provenance={"source": "array", "images": len(images)},
     )
