@@ -98,7 +98,9 @@ def test_arrays_of_other_names(tmp_path, arrays, expected, suffix):
 
 def test_the_message_names_what_is_probably_meant(tmp_path, arrays):
     torch.save(tensors(arrays) | {"prototypes": torch.as_tensor(arrays["text_features"])}, tmp_path / "mine.pt")
-    with pytest.raises(FileFormatError, match=r"features_key='image_features' \(--features-key image_features\)"):
+    with pytest.raises(
+        FileFormatError, match=r"features_key='image_features' \(`zeroshift adapt --features-key image_features`\)"
+    ):
         FeatureSet.load(tmp_path / "mine.pt")
 
 
@@ -152,7 +154,9 @@ def test_a_key_of_another_file_is_a_name_in_that_file(tmp_path, arrays, expected
 def test_a_dictionary_in_place_of_a_tensor(tmp_path, arrays):
     torch.save(tensors(arrays), tmp_path / "text.pt")
     np.save(tmp_path / "images.npy", arrays["image_features"])
-    with pytest.raises(FileFormatError, match=r"prototypes must be one tensor\. Fix: prototypes_key='NAME' \(--proto"):
+    with pytest.raises(
+        FileFormatError, match=r"prototypes must be one tensor\. Fix: prototypes_key='NAME' \(`zeroshift ad"
+    ):
         FeatureSet.load(tmp_path / "images.npy", prototypes=tmp_path / "text.pt")
     torch.save({"state": tensors(arrays)}, tmp_path / "nested.pt")
     with pytest.raises(FileFormatError, match=r"state is a dictionary with .*image_features.*Fix: torch\.save\(torch"):

@@ -238,7 +238,7 @@ def _or_name_it(argument: str, names: Sequence[str]) -> str:
     """The array that is probably meant, for a message."""
     words = {"features": ("image", "feat", "emb"), "prototypes": ("text", "proto", "weight")}[argument]
     likely = next((name for word in words for name in names if word in name.lower()), "NAME")
-    return f", or say what it is called: {argument}_key={likely!r} (--{argument}-key {likely})"
+    return f", or say what it is called: {argument}_key={likely!r} (`zeroshift adapt --{argument}-key {likely}`)"
 
 
 def _read_safetensors_file(path: Path) -> dict[str, Any]:
@@ -319,7 +319,11 @@ def _read_npy(
         return content
     names, arrays = content
     if key is None:
-        named = f"{argument}_key='NAME' (--{argument}-key NAME), or " if argument in ("prototypes", "labels") else ""
+        named = (
+            f"{argument}_key='NAME' (`zeroshift adapt --{argument}-key NAME`), or "
+            if argument in ("prototypes", "labels")
+            else ""
+        )
         raise FileFormatError(
             f"{path} contains a dictionary with {', '.join(names) or 'nothing'}; {argument} must be one tensor. "
             f"Fix: {named}torch.save(tensor, path)."
