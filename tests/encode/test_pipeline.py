@@ -16,6 +16,9 @@ import zeroshift  # noqa: E402
 from encode.numpy_encoder import NumpyEncoder, noise  # noqa: E402
 from zeroshift import OnlineAnchoredMixture, Pipeline, TransductiveAnchoredMixture, pipeline  # noqa: E402
 from zeroshift.encode import make_method  # noqa: E402
+from zeroshift.encode.pipeline import SCHEMA  # noqa: E402
+from zeroshift.files import FileFormatError  # noqa: E402
+from zeroshift.tensor_files import read_tensors, write_tensors  # noqa: E402
 
 NAMES = ["cat", "dog", "frog"]
 IMAGES = [noise(i, 20 + i, 24) for i in range(30)]
@@ -167,6 +170,26 @@ def test_a_saved_pipeline_continues(tiny_folder, tmp_path, method):
     assert again(clear) == pipe(clear)
     with pytest.raises(ValueError, match="was saved with another encoder"):
         Pipeline.load(tmp_path / "pipe", NumpyEncoder())
+
+
+@pytest.mark.parametrize("name", ["classes", "key", "reject", "whole_first", "upright", "state", "distances"])
+def test_a_file_that_lacks_something_is_refused(plain, tmp_path, name):
+    pipeline(plain, NAMES).save(tmp_path / "pipe")
+    arrays, header = read_tensors(tmp_path / "pipe", kind="pipeline", schema=SCHEMA)
+    (arrays if name in arrays else header).pop(name)
+    header.pop("checksum")
+    write_tensors(tmp_path / "less", arrays, header)
+    with pytest.raises(FileFormatError, match=f"less has no usable {name}. Fix: save the pipeline again."):
+        Pipeline.load(tmp_path / "less", plain)
+
+
+def test_a_damaged_state_is_named_by_the_file(plain, tmp_path):
+    pipeline(plain, NAMES).save(tmp_path / "pipe")
+    arrays, header = read_tensors(tmp_path / "pipe", kind="pipeline", schema=SCHEMA)
+    header.pop("checksum")
+    write_tensors(tmp_path / "other", {**arrays, "state": arrays["state"][:-9]}, header)
+    with pytest.raises(FileFormatError, match=r"^the state in .*other is not a readable safetensors file"):
+        Pipeline.load(tmp_path / "other", plain)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from zeroshift.method import EpisodicMethod, Method, ViewMethod
 from zeroshift.methods.inputs import SECOND
 from zeroshift.mixture import OnlineAnchoredMixture, TransductiveAnchoredMixture
 from zeroshift.parameters import Flag, Number
-from zeroshift.reject import REJECT_ABOVE, RejectRule, class_distances, rejected_label
+from zeroshift.reject import REJECT_ABOVE, RejectRule, checked_distances, class_distances, rejected_label
 from zeroshift.suggest import did_you_mean
 from zeroshift.tensor_files import read_tensors, write_tensors
 
@@ -359,9 +359,9 @@ class Pipeline:
 
         `encoder` is where the same encoder is now, or the loaded one; None loads it from where it was.
         """
-        arrays, header = read_tensors(checked_path(path), kind=KIND, schema=SCHEMA)
+        arrays, header = _read_saved(checked_path(path))
         if not isinstance(encoder, Encoder):
-            encoder = _load_saved_encoder(path, header, encoder, device)
+            encoder = _load_saved_encoder(header, encoder, device)
         if encoder.key() != header.get("key"):
             raise ValueError(
                 f"{path} was saved with another encoder ({header.get('key')}) than the one given ({encoder.key()}). "
@@ -370,18 +370,13 @@ class Pipeline:
         with tempfile.TemporaryDirectory() as folder:
             state = Path(folder) / "state.safetensors"
             state.write_bytes(arrays["state"].tobytes())
-            saved = serialization.read_header(state)
-            info = methods.get(str(saved.get("method")))
-            repeated = bool(header["repeated_names"])
-            sources = model_sources(info, encoder, header["classes"], repeated_names=repeated)
-            stored = saved.get("models", {})
-            models = {name: make() for name, make in sources.items() if stored.get(name) is not None}
-            library = "torch" if encoder.device.type == "cuda" else "numpy"
-            method = methods.load(
-                state, library=library, device=str(encoder.device) if library == "torch" else None, **models
-            )
+            repeated = header["repeated_names"]
+            try:
+                method = _load_method(state, encoder, header["classes"], repeated_names=repeated)
+            except FileFormatError as error:
+                raise FileFormatError(str(error).replace(str(state), f"the state in {path}")) from error
         pipe = cls(
-            encoder, header["classes"], method, whole_first=bool(header["whole_first"]), reject=header["reject"],
+            encoder, header["classes"], method, whole_first=header["whole_first"], reject=header["reject"],
             batch_size=header["batch_size"], second=second, views=views, generate=generate,
             upright=header["upright"], transparency=header["transparency"], repeated_names=repeated,
             source=header["encoder"]["source"],
@@ -400,10 +395,43 @@ def _lasting_source(encoder: str | os.PathLike[str]) -> str:
     return str(Path(source).expanduser().resolve()) if Path(source).expanduser().is_dir() else source
 
 
-def _load_saved_encoder(path: Any, header: Mapping[str, Any], given: Any, device: str) -> Encoder:
-    described = header.get("encoder")
-    if not isinstance(described, dict) or not {"source", "revision", "dtype"} <= set(described):
-        raise FileFormatError(f"{path} does not name its encoder. Fix: save the pipeline again.")
+SAVED: Mapping[str, type | tuple[type, ...]] = {
+    "classes": list, "encoder": dict, "key": dict, "reject": (bool, int, float), "whole_first": bool,
+    "batch_size": (int, type(None)), "repeated_names": bool, "upright": bool, "transparency": str,
+}  # fmt: skip
+"""The kinds of what the header of a saved pipeline has."""
+
+
+def _read_saved(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays and the header of a file that `Pipeline.save` wrote."""
+    arrays, header = read_tensors(path, kind=KIND, schema=SCHEMA)
+    faulty = [name for name, kind in SAVED.items() if name not in header or not isinstance(header[name], kind)]
+    faulty += [name for name in ("state", "distances") if name not in arrays]
+    if "encoder" not in faulty and not {"source", "revision", "dtype"} <= set(header["encoder"]):
+        faulty.append("encoder")
+    if "distances" not in faulty and arrays["distances"].size:
+        try:
+            checked_distances(arrays["distances"])
+        except (TypeError, ValueError):
+            faulty.append("distances")
+    if faulty:
+        raise FileFormatError(f"{path} has no usable {', '.join(faulty)}. Fix: save the pipeline again.")
+    return arrays, header
+
+
+def _load_method(state: Path, encoder: Encoder, classes: Sequence[str], *, repeated_names: bool) -> Method:
+    """The method in a state file, with the models that it computes with."""
+    saved = serialization.read_header(state)
+    sources = model_sources(methods.get(str(saved.get("method"))), encoder, classes, repeated_names=repeated_names)
+    stored = saved.get("models", {})
+    models = {name: make() for name, make in sources.items() if stored.get(name) is not None}
+    if encoder.device.type == "cuda":
+        return methods.load(state, library="torch", device=str(encoder.device), **models)
+    return methods.load(state, library="numpy", **models)
+
+
+def _load_saved_encoder(header: Mapping[str, Any], given: Any, device: str) -> Encoder:
+    described = header["encoder"]
     revision = str(described["revision"])
     # A folder's revision is a hash of its files; that of a hub's model is a commit.
     from_hub = given is None and len(revision) == 40 and not Path(described["source"]).exists()
