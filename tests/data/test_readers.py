@@ -308,6 +308,13 @@ def test_subfolders_are_classes_only_if_all_have_names_of_classes(tmp_path):
     assert read_folder(tmp_path, ["2024-01", "dog"], labelled=False).labels is None
 
 
+@pytest.mark.parametrize("name", ["a.safetensors", "a.npz", "a.pt"])
+def test_features_are_not_images(tmp_path, name):
+    (tmp_path / name).touch()
+    with pytest.raises(ValueError, match=rf"{name} has features, by its suffix, .* Fix: zeroshift adapt .*{name}\.$"):
+        open_images(tmp_path / name)
+
+
 def test_class_names_are_a_list(tree, tmp_path):
     """A string would be a class for each of its letters."""
     top = tree("cat/1.jpg", "dog/1.jpg")

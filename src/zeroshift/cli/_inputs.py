@@ -304,7 +304,7 @@ def load_images(
         if images.ignored_files:
             # Otherwise a folder of .heic photographs and a few .jpg would silently be a folder of a few images.
             skipped = counted(images.ignored_files, "file")
-            print_warning(f"{source}: skipped {skipped} without the suffix of an image")
+            print_warning(f"{source}: skipped {skipped}: no image by the suffix, or a link to nothing")
         return images
     try:
         info = catalogue.get(source)

@@ -109,7 +109,7 @@ def read_feature_file(path: Path, **extra: Any) -> dict[str, Any]:
     if path.suffix not in FEATURE_SUFFIXES:
         raise FileFormatError(
             f"{path} has the suffix {path.suffix!r}; feature sets are read from .safetensors, .npz, .npy and .pt "
-            "files. Fix: save it as one of those."
+            "files. Fix: save it as one of those; images are for zeroshift classify."
         )
     check_regular_file(path)
     extra = {name: value for name, value in extra.items() if value is not None}

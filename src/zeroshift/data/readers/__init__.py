@@ -13,6 +13,7 @@ from zeroshift.data.image_set import ImageSet, checked_names
 from zeroshift.data.images import IMAGE_SUFFIXES, TRANSPARENCY, ImageArrays, ImageFiles
 from zeroshift.data.readers.folder import read_folder
 from zeroshift.data.readers.table import TABLE_SUFFIXES, read_table
+from zeroshift.features.files import FEATURE_SUFFIXES
 from zeroshift.parsers import read_npy
 
 __all__ = ["open_images", "read_array", "read_folder", "read_table"]
@@ -69,6 +70,8 @@ def open_images(
             class_names=None if classes is None else checked_names("classes", classes),
             provenance={"source": "file", "images": 1, "upright": upright, "transparency": transparency},
         )
+    if suffix in FEATURE_SUFFIXES:
+        raise ValueError(f"{source} has features, by its suffix, and images are needed. Fix: zeroshift adapt {source}.")
     raise ValueError(
         "images are read from a folder, an image file, a .csv or .parquet table or an .npy array; got the file "
         f"{source}. Fix: pass the folder of the images, or a file that ends in {', '.join(IMAGE_SUFFIXES)}; "
