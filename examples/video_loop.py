@@ -45,10 +45,12 @@ def main() -> None:
     parser.add_argument("--watch", action="store_true", help="wait for more pictures, until Ctrl-C")
     parser.add_argument("--state", type=Path, help="what was learned: read if it exists, written at the end")
     given = parser.parse_args()
+    names = [name.strip() for name in given.classes.split(",")]
     if given.state and given.state.exists():
         pipe = zeroshift.Pipeline.load(given.state)
+        if list(pipe.classes) != names:
+            parser.error(f"{given.state} was saved with other classes: {', '.join(pipe.classes)}")
     else:
-        names = [name.strip() for name in given.classes.split(",")]
         pipe = zeroshift.pipeline(given.encoder, names, "anchored_mixture_online", reject=True)
     before = ""
     try:

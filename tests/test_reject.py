@@ -179,7 +179,11 @@ def test_what_scores_mean():
 @pytest.mark.parametrize("n", range(1, 21))
 def test_of_small_sets_nothing_is_rejected(n):
     distances = draw(n, n, strangers=1.0, share=0.2, gap=0.1)
-    assert not RejectRule.fit(distances).rejected(distances).any()
+    rule = RejectRule.fit(distances)
+    assert not rule.rejected(distances).any()
+    assert not rule.rejected(distances, above=0).any()
+    assert not rule.rejected(np.array([[2.0, 2.0]])).any()
+    assert not Rejects.of(distances, above=0.1).count
 
 
 def test_equal_samples_are_not_rejected():

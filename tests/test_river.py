@@ -58,7 +58,7 @@ def test_labels_are_ignored():
 
 
 def test_features_are_named_scaled_and_may_be_missing():
-    model = ZeroShiftClassifier(np.eye(3), "abc", logit_scale=5.0, features=["x", "y", "z"])
+    model = ZeroShiftClassifier(np.eye(3), ["a", "b", "c"], logit_scale=5.0, features=["x", "y", "z"])
     expected = model.learner.predict(np.array([0.6, 0.8, 0.0]))
     found = model.predict_proba_one({"y": 8.0, "other": 3.0, "x": 6.0})
     np.testing.assert_allclose(list(found.values()), expected, atol=1e-12)
@@ -82,6 +82,22 @@ def test_features_are_named_scaled_and_may_be_missing():
 def test_wrong_parameters(parameters, kind, message):
     with pytest.raises(kind, match=message):
         ZeroShiftClassifier(**{"prototypes": np.eye(2), "classes": ["a", "b"], **parameters})
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        ([1.0, 0.0], r"x must be a dictionary of features; got list. Fix: dict\(enumerate\(x\)\)"),
+        ({0: "red"}, "x must have a number for each feature; could not convert string to float: 'red'"),
+    ],
+)
+def test_wrong_samples(x, message):
+    model = ZeroShiftClassifier(np.eye(2), ["a", "b"])
+    with pytest.raises(TypeError, match=message):
+        model.learn_one(x)
+    assert model.learner.n_seen == 0
+    with pytest.raises(TypeError, match="classes must be a list of names; got 'ab'"):
+        ZeroShiftClassifier(np.eye(2), "ab")
 
 
 def test_features_of_other_names():

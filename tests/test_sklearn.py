@@ -249,6 +249,10 @@ def test_wrong_calls():
         classifier.predict(np.eye(3, 8))
     with pytest.raises(ValueError, match="X has 7 features, but ZeroShiftClassifier is expecting 8"):
         classifier.fit(np.eye(3, 8)).predict(np.eye(3, 7))
+    with pytest.raises(TypeError, match=r"parameters must be a dict, .*; got \[3\]"):
+        ZeroShiftClassifier(np.eye(3), parameters=[3]).set_params(method__rounds=5)
+    with pytest.raises(TypeError, match=r"classes must be labels of one kind; got \['a', None, 'b'\]"):
+        ZeroShiftClassifier(np.eye(3), classes=["a", None, "b"]).fit(np.eye(3))
     with pytest.raises(AttributeError, match="partial_fit"):
         ZeroShiftClassifier(np.eye(3, 8), method="transclip").partial_fit(np.eye(3, 8))
     with pytest.raises(ValueError, match=r"samples of every class.*\['c'\] are in only one"):

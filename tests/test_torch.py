@@ -124,3 +124,5 @@ def test_module_can_be_exported_by_torch(heads, features):
 def test_wrong_input():
     with pytest.raises(TypeError, match=r"head must be a FrozenHead; got ZeroShot. Fix: method.freeze\(\)"):
         FrozenModule(ZeroShot(np.eye(3)))
+    with pytest.raises(TypeError, match=r"features must be a tensor; got ndarray. Fix: torch.as_tensor"):
+        FrozenModule(ZeroShot(np.eye(3)).freeze())(np.eye(3))

@@ -161,9 +161,10 @@ class RejectRule:
         return np.asarray(1 / (1 + np.exp(np.clip(-odds * steps, -700, 700))))
 
     def rejected(self, distances: Array, *, above: float = REJECT_ABOVE) -> np.ndarray:
-        """(N,) whether the score is higher than `above`, from 0 to 1; with `above=1` nothing is rejected."""
+        """(N,) whether the score is higher than `above`, from 0 to 1; with `above=1` nothing is rejected. A rule from
+        up to `FIRST` samples rejects nothing, whatever `above` is: it has no cut yet."""
         above = float(Number(0, 1).check("above", above))
-        return np.asarray(self.scores(distances) > above)
+        return np.asarray(self.scores(distances) > above) & (self.n_samples > FIRST)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the rule as JSON, completely or not at all."""

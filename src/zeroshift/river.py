@@ -103,7 +103,15 @@ class ZeroShiftClassifier(base.Classifier):
 
     def _row(self, x: Mapping[Any, Any]) -> np.ndarray | None:
         """The features of unit length (d,); None if they are all zero."""
-        row = np.array([x.get(name, 0.0) for name in self._names], dtype=np.float64)
+        if not isinstance(x, Mapping):
+            raise TypeError(f"x must be a dictionary of features; got {type(x).__name__}. Fix: dict(enumerate(x)).")
+        values = [x.get(name, 0.0) for name in self._names]
+        try:
+            row = np.array(values, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"x must have a number for each feature; {error}. Fix: leave out the features that have none."
+            ) from error
         if row.any():
             return np.asarray(normalize(row))
         if x and not any(name in x for name in self._names):
@@ -115,6 +123,8 @@ class ZeroShiftClassifier(base.Classifier):
 
 
 def _checked_names(argument: str, given: Any, count: int, of: str) -> tuple[Any, ...]:
+    if isinstance(given, str):
+        raise TypeError(f"{argument} must be a list of names; got {given!r}. Fix: a list in the order of the {of}.")
     names = tuple(given)
     if len(names) != count or len(set(names)) < count:
         raise ValueError(

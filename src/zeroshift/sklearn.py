@@ -46,6 +46,16 @@ def _follows_streams(classifier: ZeroShiftClassifier) -> bool:
     return True
 
 
+def _checked_mapping(parameters: Any) -> Mapping[str, Any]:
+    """The parameters of the method; none if nothing was given."""
+    if parameters is not None and not isinstance(parameters, Mapping):
+        raise TypeError(
+            f"parameters must be a dict, the parameters of the method by name; got {parameters!r}. "
+            "Fix: such as {'anchor_count': 2.0}."
+        )
+    return parameters or {}
+
+
 class ZeroShiftClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A zero-shot classifier that adapts to unlabelled samples.
 
@@ -127,7 +137,7 @@ class ZeroShiftClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         nested = {name.removeprefix(NESTED): params.pop(name) for name in list(params) if name.startswith(NESTED)}
         super().set_params(**params)
         if nested:
-            self.parameters = {**(self.parameters or {}), **nested}
+            self.parameters = {**_checked_mapping(self.parameters), **nested}
         return self
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -186,12 +196,7 @@ class ZeroShiftClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"X has {X.shape[1]} features, but the prototypes have {prototypes.shape[1]} (shape "
                 f"{prototypes.shape}). Fix: features and prototypes of the same encoder."
             )
-        parameters = {} if self.parameters is None else self.parameters
-        if not isinstance(parameters, Mapping):
-            raise TypeError(
-                f"parameters must be a dict, the parameters of the method by name; got {parameters!r}. "
-                "Fix: such as {'anchor_count': 2.0}."
-            )
+        parameters = _checked_mapping(self.parameters)
         order = np.argsort(labels)
         method = method_on_features(name, prototypes[order], self.logit_scale, parameters)
         self.classes_, self.method_ = labels[order], method
@@ -201,7 +206,13 @@ class ZeroShiftClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         given = np.asarray(given, dtype=np.float64) if isinstance(given, (list, tuple)) else given
         prototypes = normalize(check_matrix("prototypes", given, unit=False))
         labels = np.arange(len(prototypes)) if self.classes is None else np.asarray(self.classes)
-        if labels.shape != (len(prototypes),) or len(np.unique(labels)) < len(labels):
+        try:
+            n_different = len(np.unique(labels))
+        except TypeError as error:  # scikit-learn sorts labels
+            raise TypeError(
+                f"classes must be labels of one kind; got {self.classes!r:.80}. Fix: all texts, or all numbers."
+            ) from error
+        if labels.shape != (len(prototypes),) or n_different < len(labels):
             raise ValueError(
                 f"classes must be {len(prototypes)} different labels, one for each prototype; got {self.classes!r}. "
                 "Fix: a list in the order of the prototypes."

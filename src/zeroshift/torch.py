@@ -44,6 +44,10 @@ class FrozenModule(torch.nn.Module):
             self.register_buffer(name, torch.tensor(array))
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
+        if not isinstance(features, torch.Tensor):
+            raise TypeError(
+                f"features must be a tensor; got {type(features).__name__}. Fix: torch.as_tensor(features)."
+            )
         arrays = dict(self.named_buffers())
         precision = next(iter(arrays.values())).dtype
         device = features.device.type

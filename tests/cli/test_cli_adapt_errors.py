@@ -191,3 +191,13 @@ def test_a_missing_option_is_a_usage_error(call, small_file):
     done = call("adapt", small_file)
     assert done.exit_code == 2
     assert "--out" in done.stderr
+
+
+def test_images_are_for_classify(error_message, tmp_path):
+    for name in ("flat/1.jpg", "sorted/cat/1.JPG", "sorted/dog/1.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    for folder in ("flat", "sorted"):
+        line = error_message(features=tmp_path / folder)
+        assert f"is a folder of images, and adapt takes features. Fix: zeroshift classify {tmp_path / folder}; " in line
+    assert "images are for zeroshift classify." in error_message(features=tmp_path / "flat" / "1.jpg")

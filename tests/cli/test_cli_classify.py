@@ -260,6 +260,8 @@ def test_only_pages_of_zeroshift_are_replaced(classify, photos, tmp_path):
         (["--classes", "cat,dog", "--sheet", "no/x.html"], "the folder no does not exist"),
         (["--classes", "cat,dog", "--sheet", "photos"], "photos is a folder; the name of a file is needed"),
         (["--classes", "cat,dog", "--out", "p.txt"], ".csv, .parquet or .npz"),
+        (["--classes", "cat,dog", "--out", "photos"], "which is a folder. Fix: photos/predictions.csv."),
+        (["--classes", "cat,dog", "--data", "."], "--data is for data sets and tables; "),
         (["--classes", "cat,dog", "--out", "no/p.csv"], "the folder no does not exist"),
         (["--classes", "cat,dog", "--prompts", "custm"], "Did you mean 'custom'?"),
         (["--classes", "cat,dog", "--cache", "c", "--no-cache"], "--cache and --no-cache contradict each other"),
@@ -277,6 +279,35 @@ def test_errors_come_before_the_model_is_loaded(classify, photos, tmp_path, monk
     assert done.stderr.count("\n") == 1
     assert message in done.stderr
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("https://example.org/a.jpg", "images must be a path, not a URL; got https://example.org/a.jpg. Fix: download"),
+        ("photos/*.png", "no file is called photos/*.png; patterns are not expanded. Fix: pass the folder, photos."),
+        ("dtd", "dtd is a data set; the folder that contains it is needed. Fix: --data ROOT"),
+    ],
+)
+def test_sources_that_are_no_path(classify, photos, source, message):
+    done = classify(source, "--classes", "cat,dog", env={"ZEROSHIFT_DATA": ""})
+    assert (done.exit_code, message in done.stderr) == (2, True), done.stderr
+
+
+def test_one_image_that_cannot_be_read(classify, photos):
+    (photos / "bird.png").write_text("<html>")
+    done = classify(photos / "bird.png", "--classes", "cat,dog")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: bird.png: is not an image (it looks like a web page or text). Fix: ")
+
+
+def test_the_paths_of_a_table_can_start_from_another_folder(classify, photos, tmp_path):
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists" / "list.csv").write_text(f"path\ncat-0.png\n{photos / 'dog-1.png'}\n")
+    options = ("--classes", ",".join(CLASSES), "--data", photos)
+    assert classify(tmp_path / "lists" / "list.csv", *options).exit_code == 0
+    assert [row["file"] for row in table(tmp_path / "predictions.csv")] == ["cat-0.png", "dog-1.png"]
+    assert f"--data {photos}" in (tmp_path / "predictions.html").read_text()
 
 
 def test_existing_predictions_are_replaced_only_with_force(classify, photos, tmp_path):

@@ -247,13 +247,15 @@ def test_frames_are_neither_decoded_nor_encoded_again(classify, clip, tmp_path, 
     assert finer["computed"] == 60 - 12  # frames of the same moments are not encoded again
 
 
-def test_what_is_shown(classify, clip):
+def test_what_is_shown(classify, clip, tmp_path):
     shown = classify(clip, *NAMES, env={"COLUMNS": "120"}).stdout
     words = " ".join(shown.split())
     assert "frames clip.mkv: 12 frames, 3 classes order 2 per second; --fps or --every changes it answers " in words
     assert " segments predictions.segments.csv page predictions.html " in words
     assert "start end label probability frames" in words
     assert "0:00.0" in words.split("probability frames")[1]
+    segments = len(table(tmp_path / "predictions.segments.csv"))
+    assert f"({segments} segment{'s' * (segments > 1)} {'are' if segments > 1 else 'is'} too few to find" in words
     sparse = classify(clip, *NAMES, "--every", 2, "--force", env={"COLUMNS": "120"}).stdout
     assert "one every 2 seconds" in " ".join(sparse.split())
 
@@ -356,6 +358,7 @@ def test_ctrl_c_leaves_nothing_half_written(classify, clip, tmp_path, monkeypatc
         ),
         ([*NAMES, "--set", "lag=2"], "--set lag=2: with --stream, --lag sets it. Fix: --lag 2"),
         ([*NAMES, "--lag", 0, "--set", "lag=2"], "--lag 0 and --set lag=2 set the same parameter"),
+        ([*NAMES, "--data", "."], "--data is for data sets and tables; "),
         ([*NAMES, "--unlabelled"], "--labelled and --unlabelled are for folders"),
         ([*NAMES, "--out", "clip.mkv"], ".csv, .parquet or .npz"),
     ],

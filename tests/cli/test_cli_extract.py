@@ -243,7 +243,7 @@ def test_files_that_are_not_images_by_name_are_counted(call, pets, model, tmp_pa
         (pets / name).touch()
     done = call("extract", pets, "--encoder", model, "--out", tmp_path / "f.safetensors")
     assert done.exit_code == 0
-    assert "2 files skipped that, by name, are not images" in done.stderr
+    assert "skipped 2 files: no image by the suffix, or a link to nothing" in done.stderr
 
 
 @pytest.mark.filterwarnings("default")

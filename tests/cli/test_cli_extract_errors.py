@@ -125,7 +125,7 @@ def test_sources_that_do_not_exist(error_message, tmp_path):
         source=tmp_path / "empty"
     )
     (tmp_path / "empty" / "notes.txt").write_text("x")
-    assert "; it contains 1 other files" in error_message(source=tmp_path / "empty")
+    assert "; it contains 1 other file." in error_message(source=tmp_path / "empty")
 
 
 @pytest.mark.parametrize("way", ["chmod", "summary"])

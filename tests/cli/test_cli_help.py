@@ -97,6 +97,12 @@ def test_both_names_of_class_names_work(call):
         (["adapt"], "Missing argument 'FEATURES'. Fix: see zeroshift adapt --help."),
         (["adapt", "x"], "Missing option '--out'"),
         (["adapt", "x", "--out"], "Option '--out' requires an argument. Fix: see zeroshift adapt --help."),
+        (["packs", "a"], "zeroshift packs takes no argument; got more: a. Fix: leave that out"),
+        (
+            ["classify", "x", "--classes", "cat,", "dog"],
+            "with --stream, a video); got more: dog. Fix: leave that out, or put quotes around a value that contains",
+        ),
+        (["classify", *(f"photos/{i}.jpg" for i in range(99))], "got more: photos/1.jpg photos/2.jpg photos/3.jpg"),
         (["compare", "--orders", "few"], "got 'few'. Fix: see zeroshift compare --help."),
     ],
 )

@@ -306,3 +306,26 @@ def test_subfolders_are_classes_only_if_all_have_names_of_classes(tmp_path):
     with pytest.warns(UserWarning, match="the subfolders 2024-02 are not classes"):
         assert read_folder(tmp_path, ["2024-01", "dog"]).labels is None
     assert read_folder(tmp_path, ["2024-01", "dog"], labelled=False).labels is None
+
+
+@pytest.mark.parametrize("name", ["a.safetensors", "a.npz", "a.pt"])
+def test_features_are_not_images(tmp_path, name):
+    (tmp_path / name).touch()
+    with pytest.raises(ValueError, match=rf"{name} has features, by its suffix, .* Fix: zeroshift adapt .*{name}\.$"):
+        open_images(tmp_path / name)
+
+
+def test_class_names_are_a_list(tree, tmp_path):
+    """A string would be a class for each of its letters."""
+    top = tree("cat/1.jpg", "dog/1.jpg")
+    (tmp_path / "list.csv").write_text("path,label\ncat/1.jpg,cat\n")
+    np.save(tmp_path / "x.npy", np.zeros((2, 4, 4, 3), np.uint8))
+    for source, options in (
+        (top, {}),
+        (top, {"labelled": True}),
+        (top / "cat" / "1.jpg", {}),
+        (tmp_path / "list.csv", {"root": top}),
+        (tmp_path / "x.npy", {}),
+    ):
+        with pytest.raises(TypeError, match=r"classes must be a sequence of names; got 'cat,dog'\. Fix"):
+            open_images(source, "cat,dog", **options)

@@ -16,6 +16,9 @@ import zeroshift  # noqa: E402
 from encode.numpy_encoder import NumpyEncoder, noise  # noqa: E402
 from zeroshift import OnlineAnchoredMixture, Pipeline, TransductiveAnchoredMixture, pipeline  # noqa: E402
 from zeroshift.encode import make_method  # noqa: E402
+from zeroshift.encode.pipeline import SCHEMA  # noqa: E402
+from zeroshift.files import FileFormatError  # noqa: E402
+from zeroshift.tensor_files import read_tensors, write_tensors  # noqa: E402
 
 NAMES = ["cat", "dog", "frog"]
 IMAGES = [noise(i, 20 + i, 24) for i in range(30)]
@@ -147,6 +150,9 @@ def test_rejected_images_are_none_of_these(tmp_path):
     assert again.reject_rule == pipe.reject_rule
     pipe.reject = False
     assert pipe(stranger)[0]["label"] == "cat"
+    few = Pipeline(encoder, ["cat", "dog"], method, reject=0.1)  # there is no cut up to the 20th image
+    assert all(answer[0]["label"] == "cat" for answer in [*few(members[:20]), few(stranger, learn=False)])
+    assert few(stranger)[0]["label"] == "none of these"
     with pytest.raises(ValueError, match="reject must be a number from 0 to 1"):
         pipe.reject = 3
 
@@ -166,6 +172,26 @@ def test_a_saved_pipeline_continues(tiny_folder, tmp_path, method):
         Pipeline.load(tmp_path / "pipe", NumpyEncoder())
 
 
+@pytest.mark.parametrize("name", ["classes", "key", "reject", "whole_first", "upright", "state", "distances"])
+def test_a_file_that_lacks_something_is_refused(plain, tmp_path, name):
+    pipeline(plain, NAMES).save(tmp_path / "pipe")
+    arrays, header = read_tensors(tmp_path / "pipe", kind="pipeline", schema=SCHEMA)
+    (arrays if name in arrays else header).pop(name)
+    header.pop("checksum")
+    write_tensors(tmp_path / "less", arrays, header)
+    with pytest.raises(FileFormatError, match=f"less has no usable {name}. Fix: save the pipeline again."):
+        Pipeline.load(tmp_path / "less", plain)
+
+
+def test_a_damaged_state_is_named_by_the_file(plain, tmp_path):
+    pipeline(plain, NAMES).save(tmp_path / "pipe")
+    arrays, header = read_tensors(tmp_path / "pipe", kind="pipeline", schema=SCHEMA)
+    header.pop("checksum")
+    write_tensors(tmp_path / "other", {**arrays, "state": arrays["state"][:-9]}, header)
+    with pytest.raises(FileFormatError, match=r"^the state in .*other is not a readable safetensors file"):
+        Pipeline.load(tmp_path / "other", plain)
+
+
 @pytest.mark.parametrize(
     ("image", "kind", "message"),
     [
@@ -177,6 +203,8 @@ def test_a_saved_pipeline_continues(tiny_folder, tmp_path, method):
         (3, TypeError, "images must be an image, or several"),
         ({"a.png": 1}, TypeError, "images must be an image, or several"),
         ([3], TypeError, "an image must be a path"),
+        (io.BytesIO(b"x"), TypeError, r"an image must not be an open file; got BytesIO. Fix: file.read\(\)"),
+        ([io.BytesIO(b"x")], TypeError, r"got BytesIO. Fix: file.read\(\)"),
         (np.zeros((3, 8, 9), np.uint8), ValueError, "with the channels last"),
     ],
 )
@@ -198,8 +226,16 @@ def test_invalid_arguments(plain):
         ({"classes": NAMES, "device": "cpu"}, ValueError, "device cannot be given with a loaded encoder"),
         ({"classes": NAMES, "transparency": "red"}, ValueError, "transparency must be one of"),
         ({"classes": NAMES, "reject": 2}, ValueError, "reject must be"),
+        ({"classes": NAMES, "metod": "tda"}, TypeError, "pipeline has no argument 'metod'.* Did you mean 'method'"),
+        ({"classes": NAMES, "method": "tda", "lag": 3}, TypeError, "no argument 'lag', and tda no such parameter"),
+        ({"classes": NAMES, "method": None}, TypeError, "the name of a method must be a string; got None"),
     ]:
         with pytest.raises(kind, match=message):
             pipeline(plain, **options)
+    for options in ({"method": "nothing"}, {"metod": "tda"}):  # before the encoder is loaded
+        with pytest.raises((ValueError, TypeError), match=r"nothing|metod"):
+            pipeline("someone/no-such-model", NAMES, **options)
+    with pytest.raises(ValueError, match="encoder must be a hub id, a folder or a name such as 'composed'; got 3"):
+        pipeline(3, NAMES)
     with pytest.raises(ValueError, match="top_k must be"):
         pipeline(plain, NAMES)(IMAGES[0], top_k=0)

@@ -75,6 +75,19 @@ def test_a_source_must_be_a_name(source):
         registry.load(source)
 
 
+@pytest.mark.parametrize(
+    ("source", "fix"),
+    [
+        ("https://huggingface.co/openai/clip-vit-base-patch16", "Fix: 'openai/clip-vit-base-patch16'."),
+        ("https://huggingface.co/openai/clip-vit-base-patch16/tree/main", "Fix: 'openai/clip-vit-base-patch16'."),
+        ("s3://bucket/model", "Fix: a hub id such as '"),
+    ],
+)
+def test_a_source_is_no_url(source, fix):
+    with pytest.raises(ValueError, match=f"encoder must not be a URL; got {source}. {fix}"):
+        registry.load(source)
+
+
 def test_a_name_that_is_nothing():
     pytest.importorskip("transformers")
     with pytest.raises(

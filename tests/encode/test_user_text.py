@@ -109,6 +109,20 @@ def test_refused_files_of_names(text, message, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "text"),
+    [("names.csv", "id,name\n0,cat\n1,dog\n"), ("names.TSV", "0\tcat\n1\tdog\n"), ("names.json", '["cat", "dog"]')],
+)
+def test_tables_are_no_files_of_names(name, text, tmp_path):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(
+        ValueError, match=r"has more than a name on each line, such as .*Fix: a \.txt file with one name"
+    ):
+        parse_class_names(tmp_path / name)
+    (tmp_path / name).write_text("cat\ndog\n")
+    assert parse_class_names(tmp_path / name) == ("cat", "dog")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
     [
         ("mine.txt", "a photo of a {}.\n  {} [seen] at night  \n\n"),
         ("mine", "a photo of a {}.\r\n{} [seen] at night"),

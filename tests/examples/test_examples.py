@@ -82,6 +82,9 @@ def test_video_loop_prints_changes_and_continues(model, photos, tmp_path, monkey
     assert set(labels) <= {*NAMES, "none of these"}
     assert all(one != other for one, other in pairwise(labels))
     assert run(monkeypatch, capsys, "video_loop", *given).splitlines()[-1] == "60 frames learned"
+    with pytest.raises(SystemExit):
+        run(monkeypatch, capsys, "video_loop", *given, "--classes", "cat,dog")
+    assert "was saved with other classes: cat, dog, frog" in capsys.readouterr().err
 
 
 def test_video_loop_reads_a_video(model, tmp_path, monkeypatch, capsys):

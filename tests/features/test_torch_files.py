@@ -98,7 +98,9 @@ def test_arrays_of_other_names(tmp_path, arrays, expected, suffix):
 
 def test_the_message_names_what_is_probably_meant(tmp_path, arrays):
     torch.save(tensors(arrays) | {"prototypes": torch.as_tensor(arrays["text_features"])}, tmp_path / "mine.pt")
-    with pytest.raises(FileFormatError, match=r"features_key='image_features' \(--features-key image_features\)"):
+    with pytest.raises(
+        FileFormatError, match=r"features_key='image_features' \(`zeroshift adapt --features-key image_features`\)"
+    ):
         FeatureSet.load(tmp_path / "mine.pt")
 
 
@@ -123,6 +125,42 @@ def test_keys_for_a_file_with_one_array(tmp_path, arrays):
     for name in ("one.pt", "one.npy"):
         with pytest.raises(ValueError, match=r"one array without a name\. Fix: leave it out"):
             FeatureSet.load(tmp_path / name, features_key="features", prototypes=tmp_path / "one.npy")
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".npz", ".safetensors"])
+def test_a_key_of_another_file_is_a_name_in_that_file(tmp_path, arrays, expected, suffix):
+    images = {"image_features": arrays["image_features"]}
+    other = {"text_features": arrays["text_features"], "targets": arrays["targets"]}
+    if suffix == ".pt":
+        torch.save(tensors(images), tmp_path / "images.pt")
+        torch.save(tensors(other), tmp_path / "text.pt")
+    elif suffix == ".npz":
+        np.savez(tmp_path / "images.npz", **images)
+        np.savez(tmp_path / "text.npz", **other)
+    else:
+        save_file(images, tmp_path / "images.safetensors")
+        save_file(other, tmp_path / "text.safetensors")
+    text = tmp_path / f"text{suffix}"
+    loaded = FeatureSet.load(tmp_path / f"images{suffix}", prototypes=text, labels=text, **NAMES, check=False)
+    assert_same(loaded, expected)
+    np.save(tmp_path / "images.npy", arrays["image_features"])
+    others = {name: key for name, key in NAMES.items() if name != "features_key"}
+    loaded = FeatureSet.load(tmp_path / "images.npy", prototypes=text, labels=text, **others, check=False)
+    assert_same(loaded, expected)
+    with pytest.raises(ValueError, match=r"text\.\w+ has no 'text_feature'; .* Did you mean 'text_features'\?"):
+        FeatureSet.load(tmp_path / "images.npy", prototypes=text, prototypes_key="text_feature")
+
+
+def test_a_dictionary_in_place_of_a_tensor(tmp_path, arrays):
+    torch.save(tensors(arrays), tmp_path / "text.pt")
+    np.save(tmp_path / "images.npy", arrays["image_features"])
+    with pytest.raises(
+        FileFormatError, match=r"prototypes must be one tensor\. Fix: prototypes_key='NAME' \(`zeroshift ad"
+    ):
+        FeatureSet.load(tmp_path / "images.npy", prototypes=tmp_path / "text.pt")
+    torch.save({"state": tensors(arrays)}, tmp_path / "nested.pt")
+    with pytest.raises(FileFormatError, match=r"state is a dictionary with .*image_features.*Fix: torch\.save\(torch"):
+        FeatureSet.load(tmp_path / "nested.pt", features_key="state", prototypes=tmp_path / "text.pt")
 
 
 def test_files_of_zeroshift_have_fixed_names(tmp_path, expected):

@@ -168,7 +168,7 @@ def test_counts_with_rejected_images():
     ]  # fmt: skip
     assert rows[-1]["widths"] == ["0.0", "66.7"]
     shown = sheet(classified(), rejects())
-    assert "dog 2 3 cat 3 1 horse 1 0 none of these 2" in shown.text["cat is given 2 images fewer"]
+    assert "dog 2 3 cat 3 1 horse 1 0 none of these 2" in shown.text["2 images show none of the classes"]
     links = {value for name, value in shown.attributes if name == "href" and value.startswith("#class-")}
     assert links == {"#class-0", "#class-1", "#class-3"}
     assert {link[1:] for link in links} <= {value for name, value in shown.attributes if name == "id"}

@@ -33,6 +33,7 @@ __all__ = [
     "Cache",
     "ClassNames",
     "Corruption",
+    "Data",
     "Descriptions",
     "Device",
     "Dtype",
@@ -46,6 +47,7 @@ __all__ = [
     "NoCache",
     "On",
     "OnError",
+    "PromptMode",
     "PromptModes",
     "Quiet",
     "RawCsv",
@@ -143,6 +145,13 @@ PromptModes = Annotated[
         show_default="ensemble", rich_help_panel=TEXT_PANEL,
     ),
 ]  # fmt: skip
+PromptMode = Annotated[
+    str | None,
+    typer.Option(
+        "--prompts", "--prompt", metavar="MODE", help="Prompt mode: see `zeroshift prompts`.",
+        show_default="ensemble", rich_help_panel=TEXT_PANEL,
+    ),
+]  # fmt: skip
 Template = Annotated[
     str | None,
     typer.Option(
@@ -167,6 +176,14 @@ Labelled = Annotated[
     bool | None,
     typer.Option(
         "--labelled/--unlabelled", help="Whether the names of sub-folders are classes.", show_default="detected",
+        rich_help_panel=SOURCE_PANEL,
+    ),
+]  # fmt: skip
+
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        "--data", metavar="FOLDER", help="Folder that contains the data sets, or that a table's paths start from.",
         rich_help_panel=SOURCE_PANEL,
     ),
 ]  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,9 @@ WIDEST = 100
 """Columns: longer lines are hard to read."""
 
 WIDEST_NAME = 34
+
+LONGEST_SURPLUS = 60
+"""Characters of arguments that are too many, in an error."""
 
 UsageError: Any = typer.BadParameter.__mro__[1]
 """Of all errors in how a command is called; typer exports only this subclass."""
@@ -84,11 +88,24 @@ def _describe_usage_error(error: Any, ctx: Any, command: Any, given: Sequence[st
         names = [name for one in documented_parameters(command) for name in documented_names(one)]
         guess = did_you_mean(error.option_name, [name for name in names if name.startswith("--")])
         return f"{ctx.command_path} has no option {error.option_name}. {guess}{fix}"
+    message = error.format_message().rstrip(".")
+    if surplus := re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message, re.DOTALL):
+        return _describe_surplus(surplus[1], ctx, command)
     own_names: Sequence[str] = getattr(getattr(error, "param", None), "opts", [])
     value = next((text for name, text in pairwise(given) if name in own_names), None)
-    message = error.format_message().rstrip(".")
     got = "" if value is None or repr(value) in message else f"; got {value!r}"
     return f"{message}{got}. {fix}"
+
+
+def _describe_surplus(surplus: str, ctx: Any, command: Any) -> str:
+    """Too many arguments: of a pattern that the shell replaced by names, or of a list with spaces."""
+    own = [one for one in documented_parameters(command) if one.param_type_name == "argument"]
+    takes = " ".join(f"one {_placeholder(one)} ({(one.help or '').rstrip('.')})" for one in own) or "no argument"
+    more = surplus if len(surplus) <= LONGEST_SURPLUS else f"{surplus[:LONGEST_SURPLUS]}..."
+    return (
+        f"{ctx.command_path} takes {takes}; got more: {more}. Fix: leave that out, or put quotes around a value that "
+        "contains spaces."
+    )
 
 
 def documented_parameters(command: Any) -> list[Any]:

@@ -304,16 +304,12 @@ def load_images(
         if images.ignored_files:
             # Otherwise a folder of .heic photographs and a few .jpg would silently be a folder of a few images.
             skipped = counted(images.ignored_files, "file")
-            print_warning(f"{source}: {skipped} skipped that, by name, are not images")
+            print_warning(f"{source}: skipped {skipped}: no image by the suffix, or a link to nothing")
         return images
     try:
         info = catalogue.get(source)
     except ValueError:
-        ids = [info.id for info in catalogue.list()]
-        raise ValueError(
-            f"{source} is neither a file or folder nor a data set of the catalogue. {did_you_mean(source, ids)}"
-            "Fix: check the path, or see `zeroshift data list`."
-        ) from None
+        raise ValueError(_describe_missing(source)) from None
     folder = root or (Path(os.environ[DATA_VARIABLE]) if os.environ.get(DATA_VARIABLE) else None)
     if folder is None:
         raise ValueError(
@@ -325,3 +321,17 @@ def load_images(
             raise ValueError(f"{info.id} has its own classes and labels; got {option}. Fix: leave it out.")
     stored = corruption if info.id == "imagenet_c" else None
     return catalogue.load(info.id, folder, split or "test", corruption=stored, severity=severity)
+
+
+def _describe_missing(source: str) -> str:
+    """Why there are no images at `source`, and the fix."""
+    if "://" in source:
+        return f"images must be a path, not a URL; got {source}. Fix: download them, and pass the folder or file."
+    if set(source) & set("*?["):
+        folder = os.path.dirname(source) or "."
+        return f"no file is called {source}; patterns are not expanded. Fix: pass the folder, {folder}."
+    guess = did_you_mean(source, [info.id for info in catalogue.list()])
+    return (
+        f"{source} is neither a file or folder nor a data set of the catalogue. {guess}"
+        "Fix: check the path, or see `zeroshift data list`."
+    )

@@ -135,7 +135,10 @@ class PredictionSummary:
             rejected = f"{self.rejects.count:,} of {n_samples:,}: {self.rejected_label}"
             note = "--reject-above changes it"
             if self.rejects.too_few and not self.rejects.count:
-                note = f"too few to find the cut: more than {FIRST} are needed"
+                counted_as = self.rejects.rule.n_samples  # of a sequence, the segments
+                are = "is" if counted_as == 1 else "are"
+                what = "" if counted_as == n_samples else f"{counted(counted_as, 'segment')} {are} "
+                note = f"{what}too few to find the cut: more than {FIRST} are needed"
             entries["rejected"] = f"{rejected} ({note})"
         return entries
 

@@ -22,6 +22,7 @@ from zeroshift.cli._output_paths import check_output_folder, claim
 from zeroshift.cli._prediction_summary import format_scale
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import ProgressBar, progress_bar
+from zeroshift.data.readers.folder import is_folder, is_image, visible_entries
 from zeroshift.distributed import FeatureShards, Plan, adapt, follow_shards, plan
 from zeroshift.distributed.adaptation import TASK_ROWS, Result, check_arguments, check_learns_in_passes
 from zeroshift.distributed.folders import Folder, is_url
@@ -180,6 +181,11 @@ class ShardOptions:
                 f"{' and '.join(named)} need{'s' * (len(named) == 1)} a folder or URL of features; got {source}. "
                 "Fix: leave out such options, or name the folder."
             )
+        if not is_url(source) and _has_images(Path(source)):
+            raise ValueError(
+                f"{source} is a folder of images, and adapt takes features. Fix: zeroshift classify {source}; or "
+                "zeroshift extract, and adapt what it writes."
+            )
         refused = [option for option, given in others.items() if given]
         if refused:
             raise ValueError(f"{refused[0]} cannot be used with features in many files. Fix: leave it out.")
@@ -311,6 +317,14 @@ class ShardOptions:
         elif not quiet:
             entries["seconds"] = f"{seconds:,.1f} ({method.n_seen / max(seconds, 1e-9):,.0f} rows/s)"
             console().print(summary_table({"method": method.name, **entries, "predictions": f"{out}/predictions"}))
+
+
+def _has_images(folder: Path) -> bool:
+    """Whether image files are in a folder or, if there are only subfolders, in one of these."""
+    entries = visible_entries(folder)
+    if not all(map(is_folder, entries)):
+        return any(is_image(entry.name) for entry in entries)
+    return any(is_image(entry.name) for inner in entries for entry in visible_entries(folder / inner.name))
 
 
 def _classes_of(source: str, prototypes: Path | None) -> tuple[np.ndarray, dict[str, Any]]:

@@ -186,15 +186,19 @@ class StreamOptions:
             )
         return replace(chosen, parameters={**chosen.parameters, "lag": self.lag})
 
-    def load(self, source: str, *, classes: str | None, labelled: bool | None) -> FrameSequence:
+    def load(
+        self, source: str, *, classes: str | None, labelled: bool | None, root: Path | None = None
+    ) -> FrameSequence:
         """A video, or images in the order of the table, of the array, or of the numbers in their names."""
         path = Path(source)
         if path.is_file() and path.suffix.lower() not in (*TABLE_SUFFIXES, ".npy"):
+            if root is not None:
+                raise ValueError(f"--data is for data sets and tables; {source} is neither. Fix: leave it out.")
             return self._load_video(path, classes, labelled)
         for option, value in (("--start", self.start), ("--end", self.end)):
             if value is not None:
                 raise ValueError(f"{option} is for videos; {source} is none. Fix: leave it out.")
-        images = load_images(source, classes=classes, labelled=labelled)
+        images = load_images(source, classes=classes, labelled=labelled, root=root)
         order = "in the order of the list"
         if path.is_dir():
             images = _in_natural_order(images)

@@ -53,12 +53,12 @@ NAMES_PANEL = "Names of arrays in a file of another program"
 
 
 def _key(what: str) -> Any:
-    return typer.Option(metavar="NAME", help=f"Of the {what} in FEATURES.", rich_help_panel=NAMES_PANEL)
+    return typer.Option(metavar="NAME", help=f"Of the {what}.", rich_help_panel=NAMES_PANEL)
 
 
-FeaturesKey = Annotated[str | None, _key("image features")]
-PrototypesKey = Annotated[str | None, _key("text features of the classes")]
-LabelsKey = Annotated[str | None, _key("labels")]
+FeaturesKey = Annotated[str | None, _key("image features in FEATURES")]
+PrototypesKey = Annotated[str | None, _key("text features of the classes, in FEATURES or in --prototypes")]
+LabelsKey = Annotated[str | None, _key("labels, in FEATURES or in --labels")]
 
 
 def adapt(

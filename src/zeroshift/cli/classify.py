@@ -45,7 +45,8 @@ def classify(
         str,
         typer.Argument(
             metavar="IMAGES",
-            help="A folder, an image, a .csv or .parquet table of paths, an .npy array or, with --stream, a video.",
+            help="A folder, an image, a .csv or .parquet table of paths, an .npy array, a data set or, with --stream, "
+            "a video.",
         ),
     ],
     classes: options.ClassNames = None,
@@ -91,8 +92,9 @@ def classify(
     start: streams.Start = None,
     end: streams.End = None,
     labelled: options.Labelled = None,
+    data: options.Data = None,
     settings: Settings = None,
-    prompts: options.PromptModes = None,
+    prompts: options.PromptMode = None,
     template: options.Template = None,
     templates: options.Templates = None,
     descriptions: options.Descriptions = None,
@@ -145,8 +147,9 @@ def classify(
         encoder=encoder, second_encoder=second_encoder, revision=revision, device=device, dtype=dtype,
         batch_size=batch_size, workers=workers, cache=cache, no_cache=no_cache, on_error=on_error,
     )  # fmt: skip
-    sequence = None if streaming is None else streaming.load(source, classes=classes, labelled=labelled)
-    images = load_images(source, classes=classes, labelled=labelled) if sequence is None else sequence.images
+    given: dict[str, Any] = {"classes": classes, "labelled": labelled, "root": data}
+    sequence = None if streaming is None else streaming.load(source, **given)
+    images = load_images(source, **given) if sequence is None else sequence.images
     chosen_prompts = make_prompts(prompts, images, template=template, templates=templates, descriptions=descriptions)
     if len(chosen_prompts) > 1:
         raise ValueError(
@@ -161,9 +164,10 @@ def classify(
         ],
         options=[
             ("--lag", lag), ("--fps", fps), ("--every", every), ("--start", start), ("--end", end),
-            ("--method", method), ("--classes", classes), ("--prompts", prompts), ("--template", template),
-            ("--templates", templates), ("--descriptions", descriptions), ("--encoder", encoder),
-            ("--second-encoder", second_encoder), ("--revision", revision), ("--reject-above", reject_above),
+            ("--method", method), ("--classes", classes), ("--data", data), ("--prompts", prompts),
+            ("--template", template), ("--templates", templates), ("--descriptions", descriptions),
+            ("--encoder", encoder), ("--second-encoder", second_encoder), ("--revision", revision),
+            ("--reject-above", reject_above),
             *(("--set", setting) for setting in settings or []),
         ],
     )  # fmt: skip

@@ -44,14 +44,7 @@ def extract(
             rich_help_panel=options.OUTPUT_PANEL,
         ),
     ],
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder that contains the data sets, or that a table's paths start from.",
-            rich_help_panel=options.SOURCE_PANEL,
-        ),
-    ] = None,
+    data: options.Data = None,
     split: Annotated[
         str | None,
         typer.Option(

@@ -14,7 +14,7 @@ import numpy as np
 from zeroshift.data.images import ImageSource
 from zeroshift.features.checks import validate_indices, validate_provenance
 
-__all__ = ["ImageSet"]
+__all__ = ["ImageSet", "checked_names"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class ImageSet:
     def __post_init__(self) -> None:
         checked: dict[str, Any] = {"provenance": validate_provenance(self.provenance)}
         if self.class_names is not None:
-            checked["class_names"] = _validate_names("class_names", self.class_names)
+            checked["class_names"] = checked_names("class_names", self.class_names)
         if self.class_ids is not None:
             checked["class_ids"] = self._validate_ids(self.class_ids)
         if self.labels is not None:
@@ -65,7 +65,7 @@ class ImageSet:
             object.__setattr__(self, name, value)  # the dataclass is frozen for everyone else
 
     def _validate_ids(self, given: Sequence[str]) -> tuple[str, ...]:
-        ids = _validate_names("class_ids", given)
+        ids = checked_names("class_ids", given)
         if len(ids) != self.n_classes or len(set(ids)) < len(ids):
             raise ValueError(
                 f"class_ids must be different, one per class; got {len(ids)} ({len(set(ids))} different) "
@@ -167,7 +167,8 @@ class ImageSet:
         return digest.hexdigest()
 
 
-def _validate_names(argument: str, given: Sequence[str]) -> tuple[str, ...]:
+def checked_names(argument: str, given: Sequence[str]) -> tuple[str, ...]:
+    """The names of classes, which must not be a single string: its letters would be the names."""
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise TypeError(f"{argument} must be a sequence of names; got {given!r}. Fix: ('cat', 'dog').")
     for k, name in enumerate(given):

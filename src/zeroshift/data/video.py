@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from zeroshift.data.image_set import ImageSet
+from zeroshift.data.image_set import ImageSet, checked_names
 from zeroshift.data.images import DecodedImage, FileStat, ImageError, ImageFiles, pillow
 from zeroshift.parameters import Number
 from zeroshift.parsers import check_regular_file
@@ -98,7 +98,7 @@ def open_video(
     return ImageSet(
         name=Path(path).name,
         images=frames,
-        class_names=None if classes is None else tuple(classes),
+        class_names=None if classes is None else checked_names("classes", classes),
         provenance={"source": "video", "images": len(frames), "fps": float(fps), "start": start, "end": end},
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import tempfile
 import threading
@@ -30,7 +31,8 @@ from zeroshift.method import EpisodicMethod, Method, ViewMethod
 from zeroshift.methods.inputs import SECOND
 from zeroshift.mixture import OnlineAnchoredMixture, TransductiveAnchoredMixture
 from zeroshift.parameters import Flag, Number
-from zeroshift.reject import REJECT_ABOVE, RejectRule, class_distances, rejected_label
+from zeroshift.reject import REJECT_ABOVE, RejectRule, checked_distances, class_distances, rejected_label
+from zeroshift.suggest import did_you_mean
 from zeroshift.tensor_files import read_tensors, write_tensors
 
 if TYPE_CHECKING:
@@ -97,28 +99,46 @@ def pipeline(
     repeated_names : allow a class name twice.
     parameters : the method's own, such as `lag=5`.
     """
-    names = check_class_names(classes, repeated=repeated_names, argument="classes", least=2)  # before any download
+    # Before any download.
+    names = check_class_names(classes, repeated=repeated_names, argument="classes", least=2)
+    name = OnlineAnchoredMixture.name if isinstance(method, str) and method == AUTO else method
+    if not isinstance(name, Method):
+        _check_parameters(name, parameters)
     loading, source = {"device": device, "dtype": dtype, "revision": revision}, None
     if not isinstance(encoder, Encoder):
+        loaded = registry.load(encoder, cache=default_cache(), device=device, dtype=dtype, revision=revision)
         source = _lasting_source(encoder)
-        encoder = registry.load(encoder, cache=default_cache(), device=device, dtype=dtype, revision=revision)
+        encoder = loaded
     elif changed := [name for name, value in loading.items() if value not in ("auto", None)]:
         raise ValueError(
             f"{changed[0]} cannot be given with a loaded encoder. Fix: load_encoder(..., {changed[0]}=...)."
         )
-    if isinstance(method, Method):
+    if isinstance(name, Method):
         if parameters or prompts is not None:
             given = ", ".join([*(["prompts"] if prompts is not None else []), *parameters])
-            raise ValueError(f"{given} cannot be given with a method that exists. Fix: method={method.name!r}.")
-        made = method
+            raise ValueError(f"{given} cannot be given with a method that exists. Fix: method={name.name!r}.")
+        made = name
     else:
-        name = OnlineAnchoredMixture.name if method == AUTO else method
         made = make_method(name, encoder, names, prompts=prompts, repeated_names=repeated_names, **parameters)
     return Pipeline(
         encoder, names, made, whole_first=isinstance(method, str) and method == AUTO, reject=reject,
         batch_size=batch_size, second=second, views=views, generate=generate, upright=upright,
         transparency=transparency, repeated_names=repeated_names, source=source,
     )  # fmt: skip
+
+
+OPTIONS = tuple(inspect.signature(pipeline).parameters)[:-1]
+"""Names of the arguments of `pipeline` itself."""
+
+
+def _check_parameters(method: str, parameters: Iterable[str]) -> None:
+    """Refuse a name that is neither an argument of `pipeline` nor a parameter of the method."""
+    known = methods.get(method).cls.declared_parameters
+    for name in parameters:
+        if name not in known:
+            guess = did_you_mean(name, [*OPTIONS, *known])
+            fix = f"Fix: `zeroshift methods {method}` lists the parameters of the method, help(pipeline) its own."
+            raise TypeError(f"pipeline has no argument {name!r}, and {method} no such parameter. {guess}{fix}")
 
 
 class _Encoded(NamedTuple):
@@ -339,9 +359,9 @@ class Pipeline:
 
         `encoder` is where the same encoder is now, or the loaded one; None loads it from where it was.
         """
-        arrays, header = read_tensors(checked_path(path), kind=KIND, schema=SCHEMA)
+        arrays, header = _read_saved(checked_path(path))
         if not isinstance(encoder, Encoder):
-            encoder = _load_saved_encoder(path, header, encoder, device)
+            encoder = _load_saved_encoder(header, encoder, device)
         if encoder.key() != header.get("key"):
             raise ValueError(
                 f"{path} was saved with another encoder ({header.get('key')}) than the one given ({encoder.key()}). "
@@ -350,18 +370,13 @@ class Pipeline:
         with tempfile.TemporaryDirectory() as folder:
             state = Path(folder) / "state.safetensors"
             state.write_bytes(arrays["state"].tobytes())
-            saved = serialization.read_header(state)
-            info = methods.get(str(saved.get("method")))
-            repeated = bool(header["repeated_names"])
-            sources = model_sources(info, encoder, header["classes"], repeated_names=repeated)
-            stored = saved.get("models", {})
-            models = {name: make() for name, make in sources.items() if stored.get(name) is not None}
-            library = "torch" if encoder.device.type == "cuda" else "numpy"
-            method = methods.load(
-                state, library=library, device=str(encoder.device) if library == "torch" else None, **models
-            )
+            repeated = header["repeated_names"]
+            try:
+                method = _load_method(state, encoder, header["classes"], repeated_names=repeated)
+            except FileFormatError as error:
+                raise FileFormatError(str(error).replace(str(state), f"the state in {path}")) from error
         pipe = cls(
-            encoder, header["classes"], method, whole_first=bool(header["whole_first"]), reject=header["reject"],
+            encoder, header["classes"], method, whole_first=header["whole_first"], reject=header["reject"],
             batch_size=header["batch_size"], second=second, views=views, generate=generate,
             upright=header["upright"], transparency=header["transparency"], repeated_names=repeated,
             source=header["encoder"]["source"],
@@ -380,10 +395,43 @@ def _lasting_source(encoder: str | os.PathLike[str]) -> str:
     return str(Path(source).expanduser().resolve()) if Path(source).expanduser().is_dir() else source
 
 
-def _load_saved_encoder(path: Any, header: Mapping[str, Any], given: Any, device: str) -> Encoder:
-    described = header.get("encoder")
-    if not isinstance(described, dict) or not {"source", "revision", "dtype"} <= set(described):
-        raise FileFormatError(f"{path} does not name its encoder. Fix: save the pipeline again.")
+SAVED: Mapping[str, type | tuple[type, ...]] = {
+    "classes": list, "encoder": dict, "key": dict, "reject": (bool, int, float), "whole_first": bool,
+    "batch_size": (int, type(None)), "repeated_names": bool, "upright": bool, "transparency": str,
+}  # fmt: skip
+"""The kinds of what the header of a saved pipeline has."""
+
+
+def _read_saved(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays and the header of a file that `Pipeline.save` wrote."""
+    arrays, header = read_tensors(path, kind=KIND, schema=SCHEMA)
+    faulty = [name for name, kind in SAVED.items() if name not in header or not isinstance(header[name], kind)]
+    faulty += [name for name in ("state", "distances") if name not in arrays]
+    if "encoder" not in faulty and not {"source", "revision", "dtype"} <= set(header["encoder"]):
+        faulty.append("encoder")
+    if "distances" not in faulty and arrays["distances"].size:
+        try:
+            checked_distances(arrays["distances"])
+        except (TypeError, ValueError):
+            faulty.append("distances")
+    if faulty:
+        raise FileFormatError(f"{path} has no usable {', '.join(faulty)}. Fix: save the pipeline again.")
+    return arrays, header
+
+
+def _load_method(state: Path, encoder: Encoder, classes: Sequence[str], *, repeated_names: bool) -> Method:
+    """The method in a state file, with the models that it computes with."""
+    saved = serialization.read_header(state)
+    sources = model_sources(methods.get(str(saved.get("method"))), encoder, classes, repeated_names=repeated_names)
+    stored = saved.get("models", {})
+    models = {name: make() for name, make in sources.items() if stored.get(name) is not None}
+    if encoder.device.type == "cuda":
+        return methods.load(state, library="torch", device=str(encoder.device), **models)
+    return methods.load(state, library="numpy", **models)
+
+
+def _load_saved_encoder(header: Mapping[str, Any], given: Any, device: str) -> Encoder:
+    described = header["encoder"]
     revision = str(described["revision"])
     # A folder's revision is a hash of its files; that of a hub's model is a commit.
     from_hub = given is None and len(revision) == 40 and not Path(described["source"]).exists()
@@ -408,6 +456,8 @@ def _checked_images(images: Any) -> Iterable[Any]:
             f"images must be an image, or several in a list or another iterable; got {type(images).__name__}. "
             "Fix: a path, the bytes of a file, a Pillow image, an array, or [image]."
         )
+    if hasattr(images, "read"):
+        raise TypeError(f"an image must not be an open file; got {type(images).__name__}. Fix: file.read().")
     return images
 
 

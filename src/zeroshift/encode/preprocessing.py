@@ -66,9 +66,10 @@ def to_rgb_image(image: AnyImage, *, upright: bool = True, transparency: str = "
             )
         image = pillow().fromarray(image[..., 0] if image.shape[2:] == (1,) else image)
     elif not hasattr(image, "convert"):
+        fix = "file.read()" if hasattr(image, "read") else "PIL.Image.open(file), or numpy.asarray(image)"
         raise TypeError(
             "an image must be a path, the bytes of a file, a Pillow image or an (H, W, 3) uint8 array; got "
-            f"{type(image).__name__}. Fix: PIL.Image.open(file), or numpy.asarray(image)."
+            f"{type(image).__name__}. Fix: {fix}."
         )
     return to_rgb(cast("Image", image), upright=upright, transparency=transparency).image
 

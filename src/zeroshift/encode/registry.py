@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,10 @@ def _load(
     source = os.fspath(source) if isinstance(source, os.PathLike) else source
     if not isinstance(source, str) or not source.strip():
         raise ValueError(f"encoder must be a hub id, a folder or a name such as 'composed'; got {source!r}.")
+    if "://" in source:
+        hub = re.match(r"https?://huggingface\.co/([\w.-]+/[\w.-]+)", source)
+        fix = repr(hub[1]) if hub else "a hub id such as 'openai/clip-vit-base-patch16', or the folder of a model"
+        raise ValueError(f"encoder must not be a URL; got {source}. Fix: {fix}.")
     if source.startswith("~"):
         source = str(Path(source).expanduser())
     family = _find_family(source, revision)

@@ -353,7 +353,8 @@ class FeatureSet:
         paths of .npy or .pt files by name.
 
         If the arrays of an .npz or .pt file have other names, `features_key`, `prototypes_key` and `labels_key` say
-        which they are. With these, safetensors files of other programs are read, too.
+        which they are. With these, safetensors files of other programs are read, too. A key of what another file
+        contains (`prototypes`, `labels`) is the name of an array in that file.
 
         With `normalize`, the rows of features, prototypes, views and extra features are scaled to unit length; float64
         stays float64, narrower types become float32. The scaled rows are a copy in memory, also for a

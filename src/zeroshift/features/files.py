@@ -21,7 +21,7 @@ from zeroshift.features.torch_files import TORCH_SUFFIXES, read_torch
 from zeroshift.files import FileFormatError, checked_path
 from zeroshift.parameters import Number
 from zeroshift.parsers import check_regular_file, parse_json, read_npy, read_npz, read_text
-from zeroshift.suggest import did_you_mean
+from zeroshift.suggest import did_you_mean, first_few
 from zeroshift.tensor_files import (
     UnverifiedFileWarning,
     read_plain_tensors,
@@ -109,7 +109,7 @@ def read_feature_file(path: Path, **extra: Any) -> dict[str, Any]:
     if path.suffix not in FEATURE_SUFFIXES:
         raise FileFormatError(
             f"{path} has the suffix {path.suffix!r}; feature sets are read from .safetensors, .npz, .npy and .pt "
-            "files. Fix: save it as one of those."
+            "files. Fix: save it as one of those; images are for zeroshift classify."
         )
     check_regular_file(path)
     extra = {name: value for name, value in extra.items() if value is not None}
@@ -125,6 +125,8 @@ def read_feature_file(path: Path, **extra: Any) -> dict[str, Any]:
                 f"{name}_key must be the name of an array in {path.name}; got {type(key).__name__}. "
                 f"Fix: {name}_key='image_features', for example."
             )
+    # A key of what comes from another file is the name of an array there.
+    extra |= {f"{name}_key": keys.pop(name) for name in ("prototypes", "labels") if name in keys and name in extra}
     if path.suffix == ".safetensors" and not keys:
         _refuse_conflicts(path, list(extra), f"a {path.suffix} file contains its own")
         return _read_safetensors_file(path)
@@ -236,7 +238,7 @@ def _or_name_it(argument: str, names: Sequence[str]) -> str:
     """The array that is probably meant, for a message."""
     words = {"features": ("image", "feat", "emb"), "prototypes": ("text", "proto", "weight")}[argument]
     likely = next((name for word in words for name in names if word in name.lower()), "NAME")
-    return f", or say what it is called: {argument}_key={likely!r} (--{argument}-key {likely})"
+    return f", or say what it is called: {argument}_key={likely!r} (`zeroshift adapt --{argument}-key {likely}`)"
 
 
 def _read_safetensors_file(path: Path) -> dict[str, Any]:
@@ -269,6 +271,11 @@ def _fields_by_name(
     for name, key in keys.items():
         if key not in names:
             raise _unknown_key(path, f"{name}_key", key, names)
+        if isinstance(arrays[key], Mapping):
+            raise FileFormatError(
+                f"{path}: {key} is a dictionary with {first_few([*map(str, arrays[key])])}; {name} must be one tensor. "
+                f"Fix: torch.save(torch.load(path)[{key!r}], path)."
+            )
     others = {name: array for name, array in arrays.items() if name not in keys and name not in keys.values()}
     if "prototypes" in keys:
         others = {name: array for name, array in others.items() if not name.startswith("prototypes_")}
@@ -291,21 +298,39 @@ def _fields_by_name(
     return {**fields, **given}
 
 
-def _read_npy(path: str | os.PathLike[str], *, argument: str = "path", mapped: bool = False) -> np.ndarray:
+def _read_npy(
+    path: str | os.PathLike[str], *, argument: str = "path", mapped: bool = False, key: str | None = None
+) -> np.ndarray:
+    """The array of a file; with a `key`, the one of this name among several."""
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(
             f"{argument} must be the path of an .npy file; got {type(path).__name__}. Fix: save it with numpy.save and "
             "pass the path, or make the set with FeatureSet(features, prototypes=..., labels=...)."
         )
-    if Path(path).suffix not in TORCH_SUFFIXES:
+    path = Path(path)
+    if path.suffix == ".npy" or (key is None and path.suffix not in TORCH_SUFFIXES):
+        if key is not None:
+            _refuse_keys(path, {argument: key})
         return read_npy(path, mapped=mapped)
-    content = read_torch(path)
-    if not isinstance(content, np.ndarray):
-        raise FileFormatError(
-            f"{path} contains a dictionary with {', '.join(content) or 'nothing'}; {argument} must be one tensor. "
-            "Fix: torch.save(tensor, path)."
+    content = read_arrays(path, {} if key is None else {argument: key})
+    if isinstance(content, np.ndarray):
+        if key is not None:
+            _refuse_keys(path, {argument: key})
+        return content
+    names, arrays = content
+    if key is None:
+        named = (
+            f"{argument}_key='NAME' (`zeroshift adapt --{argument}-key NAME`), or "
+            if argument in ("prototypes", "labels")
+            else ""
         )
-    return content
+        raise FileFormatError(
+            f"{path} contains a dictionary with {', '.join(names) or 'nothing'}; {argument} must be one tensor. "
+            f"Fix: {named}torch.save(tensor, path)."
+        )
+    if key not in names:
+        raise _unknown_key(path, f"{argument}_key", key, names)
+    return arrays[key]
 
 
 def _with_features(path: Path, features: np.ndarray, **extra: Any) -> dict[str, Any]:
@@ -325,13 +350,15 @@ def _read_extra_files(
     class_names: str | os.PathLike[str] | Sequence[str] | None = None,
     logit_scale: float | None = None,
     extra: Mapping[str, str | os.PathLike[str]] | None = None,
+    prototypes_key: str | None = None,
+    labels_key: str | None = None,
 ) -> dict[str, Any]:
     """Constructor arguments from what is passed in addition to a file; what is not passed is omitted."""
     fields: dict[str, Any] = {}
     if prototypes is not None:
-        fields["prototypes"] = _read_npy(prototypes, argument="prototypes")
+        fields["prototypes"] = _read_npy(prototypes, argument="prototypes", key=prototypes_key)
     if labels is not None:
-        fields["labels"] = _read_npy(labels, argument="labels")
+        fields["labels"] = _read_npy(labels, argument="labels", key=labels_key)
     if class_names is not None:
         if isinstance(class_names, (str, os.PathLike)):
             class_names = _read_names(Path(class_names))

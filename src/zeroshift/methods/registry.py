@@ -141,6 +141,8 @@ def get(name: str) -> MethodInfo:
     >>> get("tda+filter").cls.__name__
     'StickyFilter.of(TDA)'
     """
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a method must be a string; got {name!r:.80}. Fix: such as 'tda'.")
     methods = _registry()
     if name in methods:
         return methods[name]

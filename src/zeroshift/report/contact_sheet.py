@@ -409,7 +409,7 @@ def _counts_title(comparison: Comparison, rejects: Rejects, final: ClassColumn) 
     most = int(np.argmax(np.abs(change)))
     if not change[most]:
         return "Every class is given as many images as by zero-shot"
-    if most == n_classes - 1:
+    if abs(change[-1]) == abs(change[most]):
         return f"{_counted(rejects.count, 'image')} {'shows' if rejects.count == 1 else 'show'} none of the classes"
     name = visible(final.names[most])
     return f"{name} is given {_counted(abs(int(change[most])), 'image')} {'more' if change[most] > 0 else 'fewer'}"

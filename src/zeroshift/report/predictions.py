@@ -114,9 +114,11 @@ def check_predictions_format(path: str | os.PathLike[str]) -> None:
     """
     suffix = Path(path).suffix
     if suffix not in SUFFIXES:
+        is_folder = os.path.isdir(path)
+        fix = Path(path) / "predictions.csv" if is_folder else f"{os.fspath(path).removesuffix(suffix)}.csv"
         raise ValueError(
             f"predictions are written as {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, by the file's suffix; "
-            f"got {str(path)!r}. Fix: {os.fspath(path).removesuffix(suffix)}.csv."
+            f"got {str(path)!r}{', which is a folder' if is_folder else ''}. Fix: {fix}."
         )
     if suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
         raise ImportError(

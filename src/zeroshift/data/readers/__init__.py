@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.data.image_set import ImageSet
+from zeroshift.data.image_set import ImageSet, checked_names
 from zeroshift.data.images import IMAGE_SUFFIXES, TRANSPARENCY, ImageArrays, ImageFiles
 from zeroshift.data.readers.folder import read_folder
 from zeroshift.data.readers.table import TABLE_SUFFIXES, read_table
+from zeroshift.features.files import FEATURE_SUFFIXES
 from zeroshift.parsers import read_npy
 
 __all__ = ["open_images", "read_array", "read_folder", "read_table"]
@@ -66,9 +67,11 @@ def open_images(
         return ImageSet(
             name=path.name,
             images=ImageFiles(path.parent, (path.name,), upright, TRANSPARENCY.check("transparency", transparency)),
-            class_names=None if classes is None else tuple(classes),
+            class_names=None if classes is None else checked_names("classes", classes),
             provenance={"source": "file", "images": 1, "upright": upright, "transparency": transparency},
         )
+    if suffix in FEATURE_SUFFIXES:
+        raise ValueError(f"{source} has features, by its suffix, and images are needed. Fix: zeroshift adapt {source}.")
     raise ValueError(
         "images are read from a folder, an image file, a .csv or .parquet table or an .npy array; got the file "
         f"{source}. Fix: pass the folder of the images, or a file that ends in {', '.join(IMAGE_SUFFIXES)}; "
@@ -111,7 +114,7 @@ def read_array(
     return ImageSet(
         name=images.file.stem,
         images=images,
-        class_names=None if classes is None else tuple(classes),
+        class_names=None if classes is None else checked_names("classes", classes),
         labels=None if labels is None else np.asarray(labels),
         provenance={"source": "array", "images": len(images)},
     )

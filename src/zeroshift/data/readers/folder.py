@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zeroshift.data.image_set import ImageSet
+from zeroshift.data.image_set import ImageSet, checked_names
 from zeroshift.data.images import IMAGE_SUFFIXES, TRANSPARENCY, ImageFiles
 from zeroshift.suggest import did_you_mean, first_few
 
@@ -155,12 +155,14 @@ def parse_labels(
     (('cat', 'dog'), array([1, 0]))
     """
     numbers = all(NUMBER.fullmatch(label) for label in texts)
-    if classes is None:
-        if numbers and texts:
-            raise ValueError(
-                f"{location(0)}: the label {texts[0]!r} is a number, like all others, and there are no class names. "
-                "Fix: pass classes= (--classes), the names in the order of the numbers."
-            )
+    if classes is not None:
+        classes = checked_names("classes", classes)
+    elif numbers and texts:
+        raise ValueError(
+            f"{location(0)}: the label {texts[0]!r} is a number, like all others, and there are no class names. "
+            "Fix: pass classes= (--classes), the names in the order of the numbers."
+        )
+    else:
         classes = sorted(set(texts))
     index_of = {name: k for k, name in reversed(list(enumerate(classes)))}
     if numbers and not any(label in index_of for label in texts):
@@ -213,7 +215,7 @@ def read_folder(
     folder = Path(path)
     names, ignored = list_images(folder)
     if not names:
-        other = f"; it contains {ignored} other files" if ignored else ""
+        other = f"; it contains {ignored} other file{'s' * (ignored > 1)}" if ignored else ""
         raise ValueError(
             f"no images found in {folder}{other}. "
             f"Fix: pass another folder; the image suffixes are {', '.join(IMAGE_SUFFIXES)}."
@@ -242,7 +244,7 @@ def read_folder(
     return ImageSet(
         name=folder.resolve().name,
         images=ImageFiles(folder, tuple(names), upright, TRANSPARENCY.check("transparency", transparency)),
-        class_names=None if classes is None else tuple(classes),
+        class_names=None if classes is None else checked_names("classes", classes),
         labels=labels,
         provenance={"source": "folder", "images": len(names), "upright": upright, "transparency": transparency},
         ignored_files=ignored,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from zeroshift.data.image_set import ImageSet
+from zeroshift.data.image_set import ImageSet, checked_names
 from zeroshift.data.images import TRANSPARENCY, ImageFiles
 from zeroshift.data.readers.folder import missing_files, parse_labels
 from zeroshift.parsers import read_text
@@ -79,7 +79,7 @@ def read_table(
     return ImageSet(
         name=table.stem,
         images=ImageFiles(folder, tuple(names), upright, TRANSPARENCY.check("transparency", transparency)),
-        class_names=None if classes is None else tuple(classes),
+        class_names=None if classes is None else checked_names("classes", classes),
         labels=labels,
         provenance={"source": "table", "images": len(names), "upright": upright, "transparency": transparency},
     )

@@ -115,7 +115,8 @@ def encode_in_shards(
     file_digests.add(_digest_records(read, pending, digests), pending.stat_time)
     indices = sorted(digests)
     if not indices:
-        raise ValueError(f"none of the {len(images)} images can be used. The first: {skipped[0]}")
+        of_several = f"none of the {len(images)} images can be used. The first: " if len(images) > 1 else ""
+        raise ValueError(f"{of_several}{skipped[0]}")
     return EncodedImages(
         indices, store.rows([digests[i] for i in indices]), tuple(skipped), tuple(notes), len(submitted)
     )

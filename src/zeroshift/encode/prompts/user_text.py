@@ -84,7 +84,9 @@ def parse_class_names(given: str | os.PathLike[str] | Sequence[str], argument: s
     ('cat', 'dog', 'hot_dog')
     """
     if isinstance(given, os.PathLike) or (isinstance(given, str) and _is_path(given)):
-        return _validate_names(read_lines(given, "class names"), "line", f"{given}", "")
+        lines = read_lines(given, "class names")
+        _refuse_tables(given, lines)
+        return _validate_names(lines, "line", f"{given}", "")
     if isinstance(given, str):
         entries = given.split(",")
         for entry in entries:
@@ -99,6 +101,19 @@ def parse_class_names(given: str | os.PathLike[str] | Sequence[str], argument: s
             "Fix: ['cat', 'dog']."
         )
     return _validate_names(given, "name", argument, "")
+
+
+TABLE_MARKS = {".csv": ",;", ".tsv": "\t", ".json": "[{"}
+"""By suffix, characters of files that have more than a name on each line."""
+
+
+def _refuse_tables(path: str | os.PathLike[str], lines: Sequence[str]) -> None:
+    """Refuse a table, whose rows would be taken for names."""
+    marks = TABLE_MARKS.get(os.path.splitext(path)[1].lower(), "")
+    if row := next((line for line in lines if set(line) & set(marks)), None):
+        raise FileFormatError(
+            f"{path} has more than a name on each line, such as {row[:40]!r}. Fix: a .txt file with one name per line."
+        )
 
 
 def _is_path(given: str) -> bool:
