@@ -18,11 +18,14 @@ __all__ = [
     "ZERO_TRACE",
     "Float32Factor",
     "Whitening",
+    "add_half_product",
     "add_to_diagonal",
     "inverse_factor",
     "invert_positive",
     "ldl_inverse",
     "ldl_reduce",
+    "multiplies_halves",
+    "newton_inverse",
     "positive_inverse",
     "pseudo_inverse",
     "residual_precision",
@@ -52,6 +55,9 @@ SMALL_PRODUCT = 400_000
 
 SMALL_VECTOR_PRODUCT = 8192
 """Multiplications up to which OpenBLAS multiplies a matrix and a vector in one thread."""
+
+NEWTON_ERROR = 1e-17
+"""Bound on the relative error of an inverse at which the iteration ends."""
 
 LEAF = 16
 """On a CPU, up to this many rows L D L^T is computed column by column; above, recursively by halves, with matrix
@@ -300,6 +306,26 @@ def invert_positive(matrix: Array) -> Array:
     return backend.xp.cholesky_inverse(backend.xp.linalg.cholesky_ex(matrix).L)
 
 
+def newton_inverse(matrix: Array, condition: float) -> Array:
+    """Inverse of a symmetric matrix (d, d) of torch whose eigenvalues are between 1 and `condition`.
+
+    By Newton's iteration X (2 I - A X), which is products alone. With the bounds each step is scaled so that the error
+    becomes as small as it can. A Cholesky factor of a few hundred rows takes a GPU several times as long.
+    """
+    torch, d = sys.modules["torch"], matrix.shape[0]
+    # The best polynomial of degree 1: |1 - x (a - b x)| is at most `error`.
+    total, difference = condition + 1.0, condition - 1.0
+    scale = 2.0 * total**2 - difference**2
+    inverse = matrix * (-8.0 / scale)
+    inverse.view(-1)[:: d + 1] += 8.0 * total / scale
+    error = difference**2 / scale
+    while error > NEWTON_ERROR:
+        factor = 2.0 / (2.0 - error**2)
+        inverse = torch.addmm(inverse, inverse, matrix @ inverse, beta=2.0 * factor, alpha=-factor)
+        error = error**2 / (2.0 - error**2)
+    return inverse
+
+
 class Whitening:
     """Maps rows (n, d) so that their inner products are those with the inverse of a positive definite matrix A (d, d).
 
@@ -374,16 +400,18 @@ class Float32Factor:
     array([[0.6, 0.8]], dtype=float32)
     """
 
-    def __init__(self, matrix: Array) -> None:
+    def __init__(self, matrix: Array, largest: float | None = None) -> None:
+        """`largest` is a bound on the entries, if one is known: to look for it, the host waits for a GPU."""
         backend = Backend.of(matrix)
         xp = backend.xp
-        self._is_split = backend.on_gpu and _multiplies_halves(str(backend.device))
+        self._is_split = multiplies_halves(backend)
         self.unit = 1.0
         """What `unscaled_product` has to be multiplied by."""
         if not self._is_split:
             self._matrix = backend.asarray(matrix, xp.float32)
             return
-        largest = float(xp.max(xp.abs(matrix)))
+        if largest is None:
+            largest = float(xp.max(xp.abs(matrix)))
         scale = 2.0 ** np.floor(np.log2(FACTOR_RANGE / max(largest, 1e-30)))
         self.unit = float(1.0 / (scale * ROW_SCALE))
         torch, (m, d) = sys.modules["torch"], matrix.shape
@@ -402,21 +430,41 @@ class Float32Factor:
         prepared[:, d : 2 * d] = prepared[:, :d]
         return prepared
 
-    def product(self, rows: Array, offsets: Array | None = None) -> Array:
-        """x M^T + offsets, (n, m) float32, of prepared rows; `offsets` is (m,) float32."""
+    def product(self, rows: Array, offsets: Array | None = None, factor: float = 1.0) -> Array:
+        """factor x M^T + offsets, (n, m) float32, of prepared rows; `offsets` is (m,) float32."""
         if not self._is_split:
             product = rows @ self._matrix.T
+            if factor != 1.0:
+                product *= factor
             return product if offsets is None else product + offsets
         if offsets is None:
-            return self.unscaled_product(rows).mul_(self.unit)
+            return self.unscaled_product(rows).mul_(factor * self.unit)
         torch = sys.modules["torch"]
-        return torch.addmm(offsets, rows, self._matrix.T, out_dtype=torch.float32, alpha=self.unit)
+        return torch.addmm(offsets, rows, self._matrix.T, out_dtype=torch.float32, alpha=factor * self.unit)
 
     def unscaled_product(self, rows: Array) -> Array:
         """x M^T / `unit`, (n, m) float32, of prepared rows: on a GPU one operation less than `product`."""
         if not self._is_split:
             return rows @ self._matrix.T
         return sys.modules["torch"].mm(rows, self._matrix.T, out_dtype=sys.modules["torch"].float32)
+
+
+def add_half_product(total: Array, weights: Array, rows: Array) -> None:
+    """Add weights^T x to a float64 matrix (m, d), with weights (n, m) from 0 to 1 and rows x (n, d) as
+    `Float32Factor.rows` prepared them, on a GPU for which `multiplies_halves`. The error is as there."""
+    torch, d = sys.modules["torch"], rows.shape[1] // 3
+    high, low = (torch.empty(weights.shape, dtype=torch.float16, device=weights.device) for _ in range(2))
+    _split(weights, ROW_SCALE, high, low)
+    unit = ROW_SCALE**-2
+    both = torch.mm(high.T, rows[:, d:], out_dtype=torch.float32)  # with the high and with the low halves of x
+    total.add_(both[:, :d], alpha=unit)
+    both = torch.addmm(both[:, d:], low.T, rows[:, d : 2 * d], out_dtype=torch.float32)
+    total.sub_(both, alpha=unit)
+
+
+def multiplies_halves(backend: Backend) -> bool:
+    """Whether float32 products are computed as products of halves: see `Float32Factor`."""
+    return backend.on_gpu and _multiplies_halves(str(backend.device))
 
 
 def _split(matrix: Array, scale: float, high: Array, low: Array) -> None:

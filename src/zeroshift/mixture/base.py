@@ -201,13 +201,13 @@ class AnchoredMixture(TwoEncoderMethod):
         found.products = "float64"
         return backend.asarray(features, backend.xp.float64)
 
-    def _float32_passes(self, both: Array, scorer: Scorer) -> bool:
+    def _float32_passes(self, both: Array, scorer: Scorer, *, many: bool = False) -> bool:
         """Whether answers from float32 products are those of float64 but for the tolerance, checked for a few of the
-        rows. If not, products are float64 until the next reset."""
+        rows. If not, products are float64 until the next reset. `many` is as for `Scorer.scores`."""
         backend = Backend.of(both)
         some = both[:: -(-both.shape[0] // CHECKED_ROWS)]
         found, exact = (
-            posteriors_of(scorer.temperature * scorer.scores(*self._parts(backend.asarray(some, dtype))))
+            posteriors_of(scorer.temperature * scorer.scores(*self._parts(backend.asarray(some, dtype)), many=many))
             for dtype in (both.dtype, backend.xp.float64)
         )
         error = float(backend.xp.max(backend.xp.abs(exact - found)))
@@ -228,7 +228,7 @@ class AnchoredMixture(TwoEncoderMethod):
             self._until_check -= 1
             if self._until_check < 0:
                 self._until_check = CHECK_EVERY
-                if not self._float32_passes(both, scorer):
+                if not self._float32_passes(both, scorer, many=scorer.uses_halves(both)):
                     both = self._for_products(both, scorer, scorer.temperature)
         logs = log_posteriors_of(scorer.scores(*self._parts(both)))
         logs *= scorer.temperature
