@@ -20,7 +20,7 @@ USES_BEFORE = 8
 """Uses without a recording before one is made: it takes as long as some of them."""
 
 MOST_RECORDINGS = 4
-"""Recordings of one kind that are kept. With a thousand classes and 512 dimensions each has about 40 MB."""
+"""Recordings of one kind that are kept. With a thousand classes and 512 dimensions each has some tens of MB."""
 
 Recording = TypeVar("Recording")
 
@@ -47,8 +47,13 @@ def record(device: Any, *functions: Callable[[], None]) -> list[Any]:
     return graphs
 
 
+def _current_stream(device: Any) -> int:
+    return int(sys.modules["torch"].cuda.current_stream(device).cuda_stream)
+
+
 class Recordings(Generic[Recording]):
-    """Recordings that all methods of this process share, by what they are bound to, such as sizes."""
+    """Recordings that all methods of this process share, by what they are bound to, such as sizes. Each belongs to one
+    CUDA stream: in another one, its memory might be written while it is read."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -63,7 +68,7 @@ class Recordings(Generic[Recording]):
             yield None
             return
         try:
-            place = str(array.device), key
+            place = str(array.device), _current_stream(array.device), key
             self._uses[place] += 1
             if place not in self._made and self._uses[place] > USES_BEFORE:
                 if len(self._made) >= MOST_RECORDINGS:
