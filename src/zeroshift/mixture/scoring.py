@@ -14,7 +14,7 @@ from zeroshift.mixture.statistics import Distances, Gaussians, Mixture, in_preci
 from zeroshift.mixture.sums import column_count
 from zeroshift.mixture.temperature import row_sums
 
-__all__ = ["HALF_ROWS", "HalfProducts", "MixtureHead", "Scorer", "TextLogits", "float32_error", "new_columns"]
+__all__ = ["HALF_ROWS", "HALVES", "HalfProducts", "MixtureHead", "Scorer", "TextLogits", "float32_error", "new_columns"]
 
 MAX_LENGTH = 1.0 + UNIT_NORM_TOLERANCE
 """Largest length of a feature."""
@@ -30,7 +30,7 @@ PARTIAL_SUMS = 16
 """Partial sums that a product of two vectors is computed in, at least; every library has more."""
 
 HALVES = 3.0
-"""How much larger the rounding errors of products of halves are (`Float32Factor`), by which a GPU computes."""
+"""How much larger the rounding errors of products of halves are (`Float32Factor`)."""
 
 
 def longest(vectors: Array) -> float:
@@ -39,7 +39,7 @@ def longest(vectors: Array) -> float:
     return float(xp.max(xp.linalg.vecdot(vectors, vectors))) ** 0.5
 
 
-def float32_error(backend: Backend, d: int, largest: float, length: float) -> float:
+def float32_error(d: int, largest: float, length: float) -> float:
     """About the largest error of a probability that is the softmax of products of vectors (K, d), of which the longest
     has the length `largest`, in float32, with features of this length.
 
@@ -47,8 +47,7 @@ def float32_error(backend: Backend, d: int, largest: float, length: float) -> fl
     partial sum. A probability changes by half of the largest error of a score. This is an estimate, not a proven bound
     (which would be about a hundred times as large); `AnchoredMixture` compares some rows with float64.
     """
-    rounding = 2.0**-24 * (HALVES if backend.on_gpu else 1.0)
-    return 0.5 * rounding * max(1.0, d / PARTIAL_SUMS) ** 0.5 * largest * length
+    return 0.5 * 2.0**-24 * max(1.0, d / PARTIAL_SUMS) ** 0.5 * largest * length
 
 
 def new_columns(backend: Backend, rows: int, dimension: int, dtype: Any) -> Array:
@@ -157,7 +156,7 @@ class TextLogits:
         self._vectors = {dtype: backend.asarray(vectors, dtype).T for dtype in (xp.float32, xp.float64)}
         self._halves: Float32Factor | None = None
         self.longest = longest(vectors)
-        self.float32_error = float32_error(backend, prototypes.shape[1], self.longest, 1.0)
+        self.float32_error = float32_error(prototypes.shape[1], self.longest, 1.0)
 
     def of(self, features: Array, out: Array | None = None) -> Array:
         """(n, K)"""
@@ -369,6 +368,6 @@ class Scorer:
             if self.mixture is not None:
                 directions = self.mixture.gaussians.directions
                 length = min(2.0, FAR * self.mixture.gaussians.spread)
-                error = float32_error(Backend.of(directions), directions.shape[1], self.longest_direction, length)
+                error = float32_error(directions.shape[1], self.longest_direction, length)
                 self._error += 2.0 * self.mixture.distance_weight * error
         return self._error

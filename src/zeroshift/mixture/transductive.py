@@ -112,6 +112,7 @@ class TransductiveAnchoredMixture(AnchoredMixture):
     )
 
     ordered_weight, relative_samples = 1.0, 1.0  # a set has no order
+    _takes_many_rows = True
 
     _sums: Sums = state(
         lambda self: self._zero_sums(),
