@@ -7,7 +7,8 @@
 Both get the same float32 features and the same number of threads, in turns. The time is from the construction of the
 method to its last answer, and the ratio is taken within each turn. Ours runs on torch tensors and, on the CPU, on NumPy
 arrays. It gets the whole stream in one call, which it may exploit. Therefore online methods are also timed with one
-sample per call (NumPy on the CPU, torch elsewhere), next to the plain version's time per sample and `OnlineADAPT`.
+sample per call (NumPy on the CPU, torch elsewhere), next to `OnlineADAPT` and the plain version's time per sample, in
+turns of `TURN` samples. On a CPU with one thread this is processor time, without that of other programs.
 
 Each run is recorded in peers.json next to this file when it ends, and the table is written to results/peers.md.
 Recorded runs are not repeated unless --again is given.
@@ -73,6 +74,8 @@ SECOND_DIMENSION = 64
 WARM_UP = 64
 STREAMED = 300
 """At most this many samples are passed one per call."""
+TURN = 60
+"""Of these; then the plain version has its turn, with all of them."""
 
 
 class Peer(NamedTuple):
@@ -193,9 +196,11 @@ def measure(name: str, problem: str, device: str, repeats: int, threads: int, li
             busy.append(busy_cores() or 0.0)
             if time.perf_counter() - began > limit:
                 break
-        streamed = (
-            time_one_by_one(method, given if device == "cpu" else on_device, clock) if peer.kind == "online" else None
-        )
+        streamed = None
+        if peer.kind == "online":
+            own = given if device == "cpu" else on_device
+            timer = processor_seconds if device == "cpu" and threads == 1 else lambda call: clock.time(call)[0]
+            streamed = time_one_by_one(method, own, implementations["plain"][0], on_device, timer)
     plain = seconds["plain"]
     ratios = {who: [a / b for a, b in zip(seconds[who], plain, strict=True)] for who in seconds if who != "plain"}
     predicted = {who: np.asarray(torch.as_tensor(answer).cpu()).argmax(1) for who, answer in answers.items()}
@@ -232,18 +237,36 @@ def make_method(method: type, prototypes: Any, **rest: Any) -> Any:
     return method(prototypes, **rest)
 
 
-def time_one_by_one(method: type, given: dict[str, Any], clock: Clock) -> dict[str, dict[str, float]]:
-    """Seconds per sample of a method and of OnlineADAPT, one sample per call."""
+def processor_seconds(call: Callable[[], object]) -> float:
+    began = time.process_time()
+    call()
+    return time.process_time() - began
+
+
+def time_one_by_one(
+    method: type,
+    given: dict[str, Any],
+    plain: Callable[..., Any],
+    given_plain: dict[str, Any],
+    timer: Callable[[Callable[[], object]], float],
+) -> dict[str, dict[str, float]]:
+    """Seconds per sample of a method and of OnlineADAPT, one sample per call, and of the plain version, which is a loop
+    over samples anyway: what it computes before the loop is divided among them."""
     rows = {key: given[key][:STREAMED] for key in PER_SAMPLE if key in given}
     rest = {key: value for key, value in given.items() if key not in PER_SAMPLE}
+    same_rows = {key: value[:STREAMED] if key in PER_SAMPLE else value for key, value in given_plain.items()}
     adapt = zeroshift.methods.create("adapt_online", given["prototypes"])
     adapters = {"method": make_method(method, **rest), "adapt_online": adapt}
-    taken: dict[str, list[float]] = {who: [] for who in adapters}
-    for i, x in enumerate(rows.pop("features")):
-        calls = {"method": partial(adapters["method"].adapt, x, **{name: array[i] for name, array in rows.items()})}
-        calls["adapt_online"] = partial(adapt.adapt, x)
-        for who, call in calls.items():
-            taken[who].append(clock.time(call)[0])
+    taken: dict[str, list[float]] = {who: [] for who in ("plain", *adapters)}
+    features = rows.pop("features")
+    for start in range(0, len(features), TURN):
+        turn = range(start, min(start + TURN, len(features)))
+        taken["plain"].append(timer(lambda: plain(**same_rows)) / len(features))
+        # One after the other, not in turns of one sample: each would find the other's arrays in the processor's cache.
+        for who, adapter in adapters.items():
+            others = rows if who == "method" else {}
+            calls = [partial(adapter.adapt, features[i], **{key: others[key][i] for key in others}) for i in turn]
+            taken[who].append(sum(map(timer, calls)) / len(turn))
     return {who: time_spread(each) for who, each in taken.items()}
 
 
@@ -313,9 +336,7 @@ def _streamed(ordered: list[tuple[str, str, dict[str, Any]]]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for name, record in rows:
-        mine, adapt = (1000 * record["streamed"][who]["median"] for who in ("method", "adapt_online"))
-        # The plain version is a loop over samples anyway; the time before the loop is divided among them.
-        plain = 1000 * record["seconds"]["plain"]["median"] / record["samples"]
+        mine, plain, adapt = (1000 * record["streamed"][who]["median"] for who in ("method", "plain", "adapt_online"))
         cells = [name, f"{record['classes']}, {record['dimension']}", f"{mine:.3g}", f"{plain:.3g}"]
         lines.append(f"| {' | '.join([*cells, f'{mine / plain:.2f}', f'{adapt:.3g}'])} |")
     return "\n".join(lines)

@@ -12,6 +12,7 @@ from zeroshift.arrays import Backend
 from zeroshift.linalg import (
     ZERO_TRACE,
     Float32Factor,
+    minus_outer,
     newton_inverse,
     residual_precision,
     ridge_precision,
@@ -89,6 +90,20 @@ def test_thin_products_equal_plain_ones(rows, count, d, dtype, convert):
     np.testing.assert_allclose(np.asarray(found), expected, rtol=0, atol=d * np.finfo(dtype).eps)
 
 
+@pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
+@pytest.mark.parametrize(("n", "d"), [(1, 1), (7, 5), (100, 512), (3, 20_000)])
+def test_an_outer_product_is_subtracted_from_a_copy(n, d, convert):
+    """In one band of rows, in several with a rest, and with rows too long for a band; also of rows in another order."""
+    rng = np.random.default_rng(n)
+    matrix, column, row = rng.normal(size=(n, d)), rng.normal(size=n), rng.normal(size=2 * d)[::2]
+    before, expected = matrix.copy(), matrix - np.outer(column, row)
+    for given in (matrix, np.asfortranarray(matrix)):
+        found = minus_outer(convert(given), convert(column), convert(row.copy()))
+        np.testing.assert_allclose(np.asarray(found), expected, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(minus_outer(matrix, column, row), expected, rtol=0, atol=1e-14)
+    np.testing.assert_array_equal(matrix, before)
+
+
 @pytest.mark.parametrize("size", [1e-6, 1.0, 3e4], ids=lambda size: f"entries of {size:g}")
 @pytest.mark.parametrize("offsets", [False, True], ids=["without offsets", "with offsets"])
 def test_products_of_halves_are_as_good_as_float32_products(monkeypatch, size, offsets):
@@ -103,7 +118,11 @@ def test_products_of_halves_are_as_good_as_float32_products(monkeypatch, size, o
         return a.to(out_dtype) @ b.to(out_dtype)
 
     monkeypatch.setattr(torch, "mm", product)
-    monkeypatch.setattr(torch, "addmm", lambda c, a, b, out_dtype, alpha: c + alpha * product(a, b, out_dtype))
+
+    def add(c, a, b, out_dtype, alpha, beta, out=None):
+        return torch.add(beta * c if beta else torch.zeros(1), product(a, b, out_dtype), alpha=alpha, out=out)
+
+    monkeypatch.setattr(torch, "addmm", add)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(40, 512, generator=generator, dtype=torch.float64)
     x = (x / x.norm(dim=1, keepdim=True)).float()
@@ -118,6 +137,10 @@ def test_products_of_halves_are_as_good_as_float32_products(monkeypatch, size, o
         exact += added
     single = (x @ matrix.float().T + (0 if added is None else added)).double()
     assert (found - exact).abs().max() <= 4 * (single - exact).abs().max()
+    largest = 3 * float(matrix.abs().max())
+    bounded, out = Float32Factor(matrix, largest), (exact / 2).float()
+    bounded.add_product(bounded.rows(x), out, share=2.0)
+    assert (out - 2 * (exact / 2).float() - x.double() @ matrix.T).abs().max() <= 4 * (single - exact).abs().max()
 
 
 @pytest.mark.parametrize("condition", [2.0, 30.0, 1000.0])

@@ -45,6 +45,9 @@ UNIT_NORM_TOLERANCE = 1e-2
 CHECK_ROWS, CHECK_ROWS_ON_GPU = 1024, 32_768
 """Rows checked together, few enough for a memory-mapped file larger than memory. A GPU is faster with larger blocks."""
 
+ROUNDED_LENGTH = 1e-5
+"""Above the rounding error of a length in float32."""
+
 
 def namespace(*arrays: Array) -> Any:
     """The array-API namespace that the arrays share."""
@@ -108,7 +111,11 @@ class Backend:
 
     def index(self, numbers: np.ndarray) -> Array:
         """Row or class numbers (a NumPy array) as an index for arrays of this library and device."""
-        return numbers if self.library == "numpy" else self.xp.asarray(numbers, device=self.device)
+        if self.library == "numpy":
+            return numbers
+        if self.device.type != "cuda":
+            return self.xp.asarray(numbers, device=self.device)
+        return self.xp.asarray(numbers).pin_memory().to(self.device, non_blocking=True)  # without waiting for the GPU
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Modules cannot be copied or sent to another process; their names can.
@@ -290,7 +297,10 @@ def check_matrix(
         raise ValueError(
             f"{name} has d = {shape[1]} columns (shape {shape}), but the prototypes have d = {columns}. {advice}"
         )
-    block_size = CHECK_ROWS_ON_GPU if Backend.of(array).on_gpu else CHECK_ROWS
+    on_gpu = Backend.of(array).on_gpu
+    if unit and on_gpu and _has_unit_rows(array):
+        return array
+    block_size = CHECK_ROWS_ON_GPU if on_gpu else CHECK_ROWS
     try:
         for start in range(0, shape[0], block_size):
             _check_rows(name, array[start : start + block_size], start, unit)
@@ -302,6 +312,15 @@ def check_matrix(
             ) from None
         raise
     return array
+
+
+def _has_unit_rows(array: Array) -> bool:
+    """Whether all rows on a GPU surely have unit length: one number from the device. NaN does not."""
+    torch = sys.modules["torch"]
+    if array.shape[0] == 0:
+        return True
+    lengths = torch.linalg.vector_norm(array, dim=1, dtype=torch.promote_types(array.dtype, torch.float32))
+    return float((lengths - 1.0).abs_().amax()) <= UNIT_NORM_TOLERANCE - ROUNDED_LENGTH
 
 
 def _has_unit_columns(array: Array, block_size: int) -> bool:

@@ -24,6 +24,7 @@ __all__ = [
     "invert_positive",
     "ldl_inverse",
     "ldl_reduce",
+    "minus_outer",
     "multiplies_halves",
     "newton_inverse",
     "positive_inverse",
@@ -188,6 +189,25 @@ def subtract_product(target: Array, left: Array, right: Array) -> None:
         band = slice(start, start + rows)
         # One row without a matrix product: libraries are slow when there is nothing to sum over.
         target[band] -= left[band] @ right if right.shape[0] > 1 else left[band] * right
+
+
+def minus_outer(matrix: Array, column: Array, row: Array) -> Array:
+    """matrix - column row^T, a new array (n, d), in float64. A BLAS does this in half the time of NumPy.
+
+    >>> minus_outer(np.eye(2), np.array([1.0, 0.0]), np.array([0.5, 0.25]))
+    array([[ 0.5 , -0.25],
+           [ 0.  ,  1.  ]])
+    """
+    if type(matrix) is not np.ndarray:
+        return matrix - column[:, None] * row
+    from scipy.linalg.blas import dger
+
+    result = np.array(matrix, dtype=np.float64, order="C")
+    rows = max(1, SMALL_VECTOR_PRODUCT // matrix.shape[1])
+    for start in range(0, matrix.shape[0], rows):
+        band = slice(start, start + rows)
+        dger(-1.0, row, column[band], a=result[band].T, overwrite_a=1)  # BLAS sees the transpose
+    return result
 
 
 def ldl_inverse(matrix: Array) -> tuple[Array, Array]:
@@ -401,7 +421,8 @@ class Float32Factor:
     """
 
     def __init__(self, matrix: Array, largest: float | None = None) -> None:
-        """`largest` is a bound on the entries, if one is known: to look for it, the host waits for a GPU."""
+        """`largest` is at least the absolute value of every entry, if that is known: otherwise the host waits for it
+        on a GPU."""
         backend = Backend.of(matrix)
         xp = backend.xp
         self._is_split = multiplies_halves(backend)
@@ -412,12 +433,14 @@ class Float32Factor:
             return
         if largest is None:
             largest = float(xp.max(xp.abs(matrix)))
-        scale = 2.0 ** np.floor(np.log2(FACTOR_RANGE / max(largest, 1e-30)))
-        self.unit = float(1.0 / (scale * ROW_SCALE))
+        scale = 2.0 ** float(np.floor(np.log2(FACTOR_RANGE / max(largest, 1e-30))))
+        self.unit = 1.0 / (scale * ROW_SCALE)
         torch, (m, d) = sys.modules["torch"], matrix.shape
-        high, low = (torch.empty((m, d), dtype=torch.float16, device=matrix.device) for _ in range(2))
-        _split(matrix, scale, high, low)
-        self._matrix = torch.cat([high, -low, -high], dim=1)
+        self._matrix = torch.empty((m, 3 * d), dtype=torch.float16, device=matrix.device)
+        high, minus_low, minus_high = self._matrix.split(d, dim=1)
+        torch.mul(matrix, scale, out=high)
+        torch.neg(high, out=minus_high)
+        torch.add(minus_high, matrix, alpha=scale, out=minus_low)
 
     def rows(self, x: Array) -> Array:
         """Rows (n, d) as `product` takes them, for this factor or any other of the same library and device."""
@@ -426,8 +449,10 @@ class Float32Factor:
             return Backend.of(x).asarray(x, xp.float32)
         torch, d = sys.modules["torch"], x.shape[1]
         prepared = torch.empty((x.shape[0], 3 * d), dtype=torch.float16, device=x.device)
-        _split(x, ROW_SCALE, prepared[:, :d], prepared[:, 2 * d :])
-        prepared[:, d : 2 * d] = prepared[:, :d]
+        high, again, low = prepared.split(d, dim=1)
+        torch.mul(x, ROW_SCALE, out=high)
+        torch.sub(high, x, alpha=ROW_SCALE, out=low)
+        again.copy_(high)
         return prepared
 
     def product(self, rows: Array, offsets: Array | None = None, factor: float = 1.0) -> Array:
@@ -437,16 +462,26 @@ class Float32Factor:
             if factor != 1.0:
                 product *= factor
             return product if offsets is None else product + offsets
+        torch, beta = sys.modules["torch"], 1.0
         if offsets is None:
-            return self.unscaled_product(rows).mul_(factor * self.unit)
-        torch = sys.modules["torch"]
-        return torch.addmm(offsets, rows, self._matrix.T, out_dtype=torch.float32, alpha=factor * self.unit)
+            offsets, beta = torch.empty((1,), dtype=torch.float32, device=rows.device), 0.0  # not read
+        return torch.addmm(offsets, rows, self._matrix.T, out_dtype=torch.float32, beta=beta, alpha=factor * self.unit)
 
     def unscaled_product(self, rows: Array) -> Array:
-        """x M^T / `unit`, (n, m) float32, of prepared rows: on a GPU one operation less than `product`."""
+        """x M^T / `unit`, (n, m) float32, of prepared rows."""
         if not self._is_split:
             return rows @ self._matrix.T
         return sys.modules["torch"].mm(rows, self._matrix.T, out_dtype=sys.modules["torch"].float32)
+
+    def add_product(self, rows: Array, out: Array, share: float) -> None:
+        """out = x M^T + share * out, of prepared rows; `out` is (n, m) float32 on a GPU."""
+        torch = sys.modules["torch"]
+        if self._is_split:
+            torch.addmm(
+                out, rows, self._matrix.T, out_dtype=torch.float32, beta=share, alpha=self.unit, out=out
+            )  # fmt: skip
+        else:
+            out.addmm_(rows, self._matrix.T, beta=share)
 
 
 def add_half_product(total: Array, weights: Array, rows: Array) -> None:
@@ -454,7 +489,8 @@ def add_half_product(total: Array, weights: Array, rows: Array) -> None:
     `Float32Factor.rows` prepared them, on a GPU for which `multiplies_halves`. The error is as there."""
     torch, d = sys.modules["torch"], rows.shape[1] // 3
     high, low = (torch.empty(weights.shape, dtype=torch.float16, device=weights.device) for _ in range(2))
-    _split(weights, ROW_SCALE, high, low)
+    torch.mul(weights, ROW_SCALE, out=high)
+    torch.sub(high, weights, alpha=ROW_SCALE, out=low)
     unit = ROW_SCALE**-2
     both = torch.mm(high.T, rows[:, d:], out_dtype=torch.float32)  # with the high and with the low halves of x
     total.add_(both[:, :d], alpha=unit)
@@ -465,13 +501,6 @@ def add_half_product(total: Array, weights: Array, rows: Array) -> None:
 def multiplies_halves(backend: Backend) -> bool:
     """Whether float32 products are computed as products of halves: see `Float32Factor`."""
     return backend.on_gpu and _multiplies_halves(str(backend.device))
-
-
-def _split(matrix: Array, scale: float, high: Array, low: Array) -> None:
-    """Write two float16 matrices whose difference is the matrix (float32) times the scale, to 22 bits."""
-    torch = sys.modules["torch"]
-    torch.mul(matrix, scale, out=high)
-    torch.sub(high, matrix, alpha=scale, out=low)
 
 
 @cache

@@ -16,12 +16,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import wraps
 from types import TracebackType
-from typing import Any, ClassVar, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 
 from zeroshift import serialization
-from zeroshift.arrays import Array, Backend, BothRows, Rows, as_floats, check_matrix, is_double, to_numpy
+from zeroshift.arrays import Array, Backend, BothRows, Rows, as_floats, check_matrix, is_double, namespace, to_numpy
 from zeroshift.features.checks import blocks
 from zeroshift.frozen import Expression, FrozenHead, record
 from zeroshift.interrupts import Watch, postpone, resume
@@ -51,7 +51,15 @@ TOO_LARGE = (
 
 T = TypeVar("T")
 
-Step: TypeAlias = "tuple[slice, Array | Callable[[slice], Iterator[Step]]]"
+
+class Probabilities(NamedTuple):
+    """What a step has instead of scores if they are already normalised."""
+
+    values: Array
+    """(n, K)."""
+
+
+Step: TypeAlias = "tuple[slice, Array | Probabilities | Callable[[slice], Iterator[Step]]]"
 """Scores of some of the rows, or a function that yields the steps of a part of them: see `Method._adapt_scores`."""
 
 _REGISTERED: dict[str, type[Method]] = {}
@@ -205,7 +213,7 @@ class Method(Shared, Declared, ABC):
         """Learn from the rows; yield (slice of the rows, their scores (n, K)) in order.
 
         What follows learning may be left to several threads: instead of scores, a step may have a function from a slice
-        of the rows to an iterator of such steps.
+        of the rows to an iterator of such steps. Where only probabilities are wanted it may have `Probabilities`.
 
         State changes happen inside `with self._learning(samples):`. Such a section is not interrupted, and counts the
         samples. By default nothing is learned: the rows are predicted and counted.
@@ -520,8 +528,13 @@ class Method(Shared, Declared, ABC):
             for block, scores in steps:
                 if callable(scores):
                     write_in_threads(block, scores, answer)
-                else:
-                    answer[block] = self._probabilities(scores) if probabilities else scores
+                    continue
+                if isinstance(scores, Probabilities):
+                    scores = scores.values
+                elif probabilities:
+                    scores = self._probabilities(scores)
+                # torch converts numbers that it writes to a slice, but not those that it writes to single rows.
+                answer[block] = scores if isinstance(block, slice) else namespace(answer).astype(scores, answer.dtype)
 
         def write_in_threads(block: slice, score: Callable[[slice], Iterator[Step]], answer: Array) -> None:
             count = block.stop - block.start

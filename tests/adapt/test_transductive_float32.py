@@ -103,6 +103,41 @@ def test_gpu_every_set(as_on_a_gpu, name):
     assert_close_scores(narrow.predict_scores(features), wide.predict_scores(features))
 
 
+@pytest.mark.parametrize("few", [0, 1024], ids=["too many candidates", "few candidates"])
+def test_gpu_whole_set_in_one_chunk(as_on_a_gpu, monkeypatch, few):
+    """The bank is filled without waiting for the number of candidates, unless they are more than expected."""
+    monkeypatch.setattr(transductive, "FEW_CANDIDATES", few)
+    problem = make_problem(8, 24, 700, seed=6)
+    duplicates = np.concatenate([problem.features[:24]] * 30).astype(np.float32)
+    selected, most_confident = [], transductive.MostConfident.chosen
+    monkeypatch.setattr(
+        transductive.MostConfident, "chosen", lambda self: (selected.append(1), most_confident(self))[1]
+    )
+    narrow, wide = (
+        TransductiveADAPT(in_library(problem.prototypes, "torch"), logit_scale=20.0, precision=precision)
+        for precision in ("auto", "float64")
+    )
+    features = in_library(duplicates, "torch")
+    answer = narrow.adapt(features)
+    assert len(selected) == (few == 0)
+    assert_same_answers(answer, wide.adapt(features))
+    assert narrow.diagnostics.float32_checks > 0
+
+
+def test_gpu_failed_check(as_on_a_gpu, monkeypatch):
+    """The check comes last: if it fails, all rows are scored again."""
+    problem = make_problem(10, 24, 700, seed=7)
+    features, prototypes = (in_library(array.astype(np.float32), "torch") for array in problem[:2])
+    monkeypatch.setattr(transductive, "FLOAT32_TOLERANCE", -1.0)
+    narrow, wide = (
+        TransductiveADAPT(prototypes, logit_scale=20.0, precision=precision, chunk_size=50)
+        for precision in ("auto", "float64")
+    )
+    assert_same_answers(narrow.adapt(features), wide.adapt(features))
+    assert narrow.diagnostics.float64_fallbacks == 1
+    assert narrow.diagnostics.products == "float64"
+
+
 @pytest.mark.parametrize("cone", [0.0, 0.7, 2.0])
 def test_gpu_negative_cosines(as_on_a_gpu, cone):
     problem = make_problem(30, 40, 300, seed=8, cone=cone)

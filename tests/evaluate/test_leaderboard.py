@@ -1,5 +1,6 @@
 """The leaderboard: outcomes in records, the paired bootstrap, ties and filters; streams and metrics of protocols."""
 
+import json
 from itertools import product
 
 import numpy as np
@@ -12,6 +13,7 @@ from zeroshift.evaluate.outcomes import Outcomes, read_outcomes, record_outcomes
 from zeroshift.evaluate.protocols import PROTOCOLS, find_protocol
 from zeroshift.evaluate.results import collect
 from zeroshift.evaluate.streams import dirichlet
+from zeroshift.report.leaderboard import leaderboard_record
 
 
 def made(seed: int, rows: int = 90) -> FeatureSet:
@@ -288,6 +290,17 @@ def test_methods_that_lack_a_stream_or_a_set_are_not_ranked(rows):
     assert not {"tda", "transclip"} & set(by_label(board))
 
 
+def test_without_an_order_that_has_all_results_there_is_no_range_of_orders(rows):
+    """As after two damaged records; JSON has no NaN."""
+    some = [row for row in rows if (row["job"], row["features"], row.get("seed")) != ("tda", "one", 0)]
+    board = build_leaderboard(
+        [row for row in some if (row["job"], row["features"], row.get("seed")) != ("tda", "two", 1)]
+    )
+    assert by_label(board)["tda"].orders is None
+    assert by_label(board)["adapt_online"].orders is not None
+    json.dumps(leaderboard_record(board), allow_nan=False)
+
+
 def test_records_without_outcomes_are_left_out(rows):
     old = [{**row, "outcomes": None} if row["job"] == "tda" else row for row in rows]
     board = build_leaderboard(old)
@@ -380,6 +393,8 @@ def test_plain_and_protocol_runs_in_one_folder(sets, tmp_path):
     assert plain.streams == ("random",)
     assert ttabc.streams == ("random", "dirichlet")
     assert any("another batch size" in note for note in plain.notes)
+    with pytest.raises(ValueError, match=r"no run is left on a stream that ttabc averages \(random\). Fix: name one"):
+        build_leaderboard(rows, protocol=find_protocol("ttabc"), streams=["dirichlet"])
 
 
 def test_few_shot_methods_with_several_numbers_of_shots(sets, tmp_path):

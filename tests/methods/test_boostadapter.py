@@ -11,6 +11,7 @@ from plain import boostadapter as plain
 from zeroshift.arrays import to_numpy
 from zeroshift.methods import TDA, BoostAdapter
 from zeroshift.testing import check_method, make_problem
+from zeroshift.views import select_lowest_entropy
 
 TOLERANCE = 2e-4
 
@@ -76,6 +77,14 @@ def test_the_authors_logits_of_views(array, convert, dtype):
         entropies = np.sort(method._positive.memory.entropies, axis=1)  # infinite where nothing is
         theirs = expected["final_pos_entropy"]
         np.testing.assert_allclose(np.where(np.isinf(entropies), np.nan, entropies), theirs, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_authors_views_of_lowest_entropy(dtype):
+    given = views(dtype)
+    scores = 100 * given["views"] @ given["prototypes"].T
+    kept = select_lowest_entropy(scores, BoostAdapter(given["prototypes"]).view_ratio)
+    np.testing.assert_array_equal(kept, golden("boostadapter_views")["boost_views"])
 
 
 def test_the_parameters_of_the_goldens():

@@ -30,6 +30,9 @@ def test_the_reconstructed_logits(array, convert, dtype, tolerance):
     if array == "logits":
         for name, value in (("mu", method.means), ("counts", method.counts), ("sigma", method.covariance_matrix)):
             np.testing.assert_allclose(to_numpy(value), want[f"final_{name}"], rtol=0, atol=tolerance)
+        zero_shot = ZeroShot(given["prototypes"]).predict_scores(given["features"])
+        gaussian = (scores - zero_shot) / method.alpha
+        np.testing.assert_allclose(gaussian, want["gda_scores"], rtol=0, atol=10 * tolerance)
 
 
 def test_a_large_weight_is_the_reading_without_a_temperature():

@@ -1,4 +1,4 @@
-"""Memories have a faster way for single samples than for blocks: the results are the same."""
+"""Some methods have a faster way for single samples than for blocks: the results are the same."""
 
 import itertools
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from zeroshift.methods import DMN, T3A, TDA
+from zeroshift.methods import DMN, PTA, T3A, TDA, OnZeta
 from zeroshift.testing import make_problem
 
 SAMPLES, TURN = 300, 180
@@ -18,6 +18,11 @@ METHODS = {
     "t3a": (T3A, {"filter_size": 5}),
     "t3a, all kept": (T3A, {"filter_size": None}),
     "t3a, released": (T3A, {"filter_size": None, "released": True}),
+    "onzeta": (OnZeta, {"proxy_step": 0.1, "dual_step": 3.0, "stream_length": SAMPLES}),
+    "onzeta, no proxy steps": (OnZeta, {"proxy_step": 0.0}),
+    "pta": (PTA, {}),
+    "pta, slow": (PTA, {"alpha": 0.7, "temperature": 2.0, "threshold": 0.3}),
+    "pta, the text alone": (PTA, {"alpha": 1.0, "threshold": 2.0}),
 }
 
 

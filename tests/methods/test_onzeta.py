@@ -83,6 +83,19 @@ def test_without_steps_and_proxies_it_is_zero_shot():
     np.testing.assert_allclose(method.proxies, given["prototypes"], rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
+@pytest.mark.parametrize("repeats", [1, 2], ids=["one sample", "a block"])
+def test_a_proxy_that_the_sample_would_cancel_stays(repeats, convert):
+    """The prototypes of two classes are the sample, and the third is far away: v - q is 1/6, 1/6 and -1/3. With a step
+    of 6, times the temperature, the sample is subtracted once from the first two proxies."""
+    setting = {"logit_scale": 1e-13, "proxy_temperature": 0.005, "proxy_step": 0.03, "dual_step": 0.0}
+    prototypes, samples = np.eye(3)[[0, 0, 1]], np.eye(3)[[0] * repeats]
+    method = OnZeta(convert(prototypes), **setting)
+    method.adapt(convert(samples))
+    np.testing.assert_allclose(to_numpy(method.proxies)[:2], [[1, 0, 0]] * 2, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(np.linalg.norm(to_numpy(method.proxies), axis=1), 1, rtol=0, atol=1e-12)
+
+
 @pytest.mark.slow  # tests/common runs the same checks one by one
 def test_common_checks():
     assert not check_method(OnZeta, parameters={"stream_length": 40, "minimal_share": 0.5}).failed

@@ -34,14 +34,15 @@ def test_authors_logits(array, convert, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_authors_logits_with_views(dtype):
+@pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
+def test_authors_logits_with_views(convert, dtype):
     given, want = views(dtype), golden("pta_views")
-    method = PTA(given["prototypes"])
-    scores = method.adapt_views_scores(given["views"])
+    method = PTA(convert(given["prototypes"]))
+    scores = to_numpy(method.adapt_views_scores(convert(given["views"])))
     np.testing.assert_allclose(scores, want["logits"], rtol=0, atol=TOLERANCE)
     np.testing.assert_array_equal(scores.argmax(axis=1), want["logits"].argmax(axis=1))
-    np.testing.assert_allclose(method.refined, want["final_refined"], rtol=0, atol=1e-6)
-    np.testing.assert_allclose(method.averages, want["final_prototype"], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(to_numpy(method.refined), want["final_refined"], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(to_numpy(method.averages), want["final_prototype"], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("alpha", [0.01, 0.7, 1.0])

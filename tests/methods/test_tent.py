@@ -45,6 +45,15 @@ def test_agrees_with_the_golden(run, precision):
         assert np.abs(method._norms - method.vision.norms).max() > 1e-4
 
 
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_an_episode_leads_to_the_golden_norms(precision):
+    """Those of the last batch, which an episodic method forgets."""
+    expected = golden("tiny_clip_tower")
+    method = make_method(precision, steps=3)
+    method.adapt(expected["images"][-24:])
+    np.testing.assert_allclose(method._norms, expected["tent_episodic3_norm_params"], atol=5e-6)
+
+
 def test_agrees_with_a_plain_loop():
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")

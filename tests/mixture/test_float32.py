@@ -168,9 +168,9 @@ def multiply_halves(torch, monkeypatch):
         return mm(a.float(), b.float())
 
     def added(c, a, b, *, out_dtype=None, alpha=1.0, beta=1.0):
-        return (
-            addmm(c, a, b, alpha=alpha, beta=beta) if out_dtype is None else beta * c + alpha * product(a, b, out_dtype)
-        )
+        if out_dtype is None:
+            return addmm(c, a, b, alpha=alpha, beta=beta)
+        return alpha * product(a, b, out_dtype) + (beta * c if beta else 0.0)
 
     monkeypatch.setattr(torch, "mm", product)
     monkeypatch.setattr(torch, "addmm", added)

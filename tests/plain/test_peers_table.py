@@ -13,7 +13,9 @@ def record(kind, ratio, **changes):
         "seconds": {"plain": {**numbers, "median": 1.0}, "torch": numbers, "numpy": numbers},
         "ratio": {"torch": numbers, "numpy": numbers},
         "same_predictions": {"torch": 1.0, "numpy": 0.998},
-        "streamed": {"method": numbers, "adapt_online": numbers} if kind == "online" else None,
+        "streamed": {"method": numbers, "plain": {**numbers, "median": 2 * ratio}, "adapt_online": numbers}
+        if kind == "online"
+        else None,
         "threads": 1,
         "busy_cores": 0.0,
         "surroundings": {"machine": "a machine", "torch": "2", "numpy": "2"},
@@ -34,8 +36,8 @@ def test_rows_follow_the_order_of_methods_and_sizes():
         "| tda | 10, 256, 1500 | 1 | 0.125 | 0.12 (0.06 to 0.25) | 0.125 | 0.12 (0.06 to 0.25) | 99.8 % |"
     )
     assert streamed.splitlines()[2:] == [
-        "| tda | 10, 256 | 125 | 0.667 | 187.50 | 125 |",
-        "| tda | 10, 256 | 500 | 0.667 | 750.00 | 500 |",
+        "| tda | 10, 256 | 125 | 250 | 0.50 | 125 |",
+        "| tda | 10, 256 | 500 | 1e+03 | 0.50 | 500 |",
     ]
     assert "a machine, 1 thread(s), torch 2, NumPy 2" in where
     assert "other programs used the machine" not in where

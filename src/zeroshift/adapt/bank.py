@@ -117,28 +117,43 @@ class KnowledgeBank:
 
     def plan(self, pseudo_classes: np.ndarray, confidences: np.ndarray) -> InsertionPlan:
         """The insertions that offering these rows causes. Changes nothing and needs no features."""
-        held: dict[int, list[tuple[float, int]]] = {}
+        rounded = quantize(confidences)
+        present, place = np.unique(pseudo_classes, return_inverse=True)
+        counts, held = self.sample_counts[present].tolist(), quantize(self.confidences[present, self.pinned :])
+        # The lowest confidence of a full bank only rises, so a row below the present one cannot enter.
+        lowest = np.where(self.sample_counts[present] < self.capacity, -np.inf, held.min(axis=1, initial=np.inf))
+        possible = np.flatnonzero(rounded > lowest[place])
+        heaps: list[list[tuple[float, int]] | None] = [None] * len(present)
         last_writer: dict[tuple[int, int], int] = {}
-        entries = []
-        for row, (k, row_confidence) in enumerate(
-            zip(pseudo_classes.tolist(), quantize(confidences).tolist(), strict=True)
+        rows, slots, replaced = [], [], []
+        for row, k, row_confidence in zip(
+            possible.tolist(), place[possible].tolist(), rounded[possible].tolist(), strict=True
         ):
-            heap = held.get(k)
+            heap = heaps[k]
             if heap is None:
-                heap = held[k] = self._by_confidence(k)
+                # Lowest confidence on top, the first slot on a tie.
+                heap = heaps[k] = [(c, self.pinned + slot) for slot, c in enumerate(held[k, : counts[k]].tolist())]
+                heapq.heapify(heap)
             if len(heap) < self.capacity:
-                slot = self.pinned + len(heap)
+                slot, before = self.pinned + len(heap), NEW
                 heapq.heappush(heap, (row_confidence, slot))
-                replaced = NEW
             elif row_confidence > heap[0][0]:
                 slot = heap[0][1]
                 heapq.heapreplace(heap, (row_confidence, slot))
-                replaced = last_writer.get((k, slot), HELD)
+                before = last_writer.get((k, slot), HELD)
             else:
                 continue
             last_writer[k, slot] = row
-            entries.append((row, k, slot, replaced))
-        return InsertionPlan(*np.array(entries, dtype=np.int64).reshape(-1, 4).T)
+            rows.append(row)
+            slots.append(slot)
+            replaced.append(before)
+        entered = np.array(rows, dtype=np.int64)
+        return InsertionPlan(
+            entered,
+            pseudo_classes[entered].astype(np.int64, copy=False),
+            np.array(slots, dtype=np.int64),
+            np.array(replaced, dtype=np.int64),
+        )
 
     def find_slot(self, k: int, confidence: float) -> tuple[int, bool] | None:
         """Like `plan` for one row: its slot and whether that holds a sample now; None if the row does not enter."""
@@ -153,14 +168,6 @@ class KnowledgeBank:
         slot = int(rounded[:-1].argmin())
         return (first + slot, True) if rounded[-1] > rounded[slot] else None
 
-    def _by_confidence(self, k: int) -> list[tuple[float, int]]:
-        """The entries of class k as a heap: lowest confidence on top, the first slot on a tie."""
-        n = int(self.sample_counts[k])
-        entries = quantize(self.confidences[k, self.pinned : self.pinned + n]).tolist()
-        heap = [(row_confidence, self.pinned + slot) for slot, row_confidence in enumerate(entries)]
-        heapq.heapify(heap)
-        return heap
-
     def inserted_weights(self, plan: InsertionPlan, log_posterior: Array) -> Array:
         """Own-class probability of each inserted row."""
         rows, classes = self._backend.index(plan.rows), self._backend.index(plan.classes)
@@ -170,14 +177,12 @@ class KnowledgeBank:
         """Carry out (part of) a plan. `features`: all offered rows; `weights`, `confidences`: of the inserted rows."""
         self.reserve_slots(plan)
         # If several rows enter one slot, only the last one stays.
-        last = {
-            (k, slot): e for e, (k, slot) in enumerate(zip(plan.classes.tolist(), plan.slots.tolist(), strict=True))
-        }
-        kept = np.array(sorted(last.values()))
+        place = plan.classes * self.features.shape[1] + plan.slots
+        kept = np.sort(len(plan) - 1 - np.unique(place[::-1], return_index=True)[1])
         k, slot = plan.classes[kept], plan.slots[kept]
-        place = (self._backend.index(k), self._backend.index(slot))
-        self.features[place] = features[self._backend.index(plan.rows[kept])]
-        self.weights[place] = weights[self._backend.index(kept)]
+        at = (self._backend.index(k), self._backend.index(slot))
+        self.features[at] = features[self._backend.index(plan.rows[kept])]
+        self.weights[at] = weights[self._backend.index(kept)]
         self.confidences[k, slot] = confidences[kept]
         np.maximum.at(self.sample_counts, k, slot - self.pinned + 1)
 
@@ -234,16 +239,16 @@ class KnowledgeBank:
                 array[k, stay] = kept
             self.sample_counts[k] = n - drop
 
-    def fill(self, features: Array, classes: np.ndarray, ranks: np.ndarray, weights: Array, confidences: Array) -> None:
+    def fill(self, features: Array, classes: Array, ranks: Array, weights: Array, confidences: Array) -> None:
         """Fill an empty bank: row i becomes sample number `ranks[i]` of class `classes[i]`."""
-        self.sample_counts = np.bincount(classes, minlength=len(self.sample_counts))
+        k, slot = to_numpy(classes), self.pinned + to_numpy(ranks)
+        self.sample_counts = np.bincount(k, minlength=len(self.sample_counts))
         while self.features.shape[1] - self.pinned < self.sample_counts.max():
             self.widen()
-        k = self._backend.xp.asarray(classes, device=self._backend.device)
-        slot = self._backend.xp.asarray(self.pinned + ranks, device=self._backend.device)
-        self.features[k, slot] = features
-        self.weights[k, slot] = weights
-        self.confidences[classes, self.pinned + ranks] = to_numpy(confidences)
+        place = self._backend.index(k), self._backend.index(slot)
+        self.features[place] = features
+        self.weights[place] = weights
+        self.confidences[k, slot] = to_numpy(confidences)
 
     def sums(self) -> tuple[Array, Array]:
         return bank_sums(self.features, self.weights)

@@ -152,7 +152,9 @@ class OnlineADAPT(ADAPT):
         # Every block holds whole batches, so that the answer does not depend on the block size.
         block_rows = max(1, self._engine.block_rows // self.batch_size) * self.batch_size
         try:
-            for block, features in rows.blocks(block_rows):
+            for block, features, following in self._blocks(rows, block_rows):
+                if isinstance(self._engine, ReplayEngine):
+                    self._engine.following = following
                 start = 0
                 while start < features.shape[0]:
                     part = features[start : start + self._rows_until_prune(features.shape[0] - start), :]
@@ -164,6 +166,20 @@ class OnlineADAPT(ADAPT):
             if self._failure is None:
                 with self._learning(0):
                     self._engine.finish()
+
+    def _blocks(self, rows: Rows, block_rows: int) -> Iterator[tuple[slice, Array, Array | None]]:
+        """Blocks of the rows, each with the next one if the engine looks ahead and may learn it as it is."""
+        looks_ahead = isinstance(self._engine, ReplayEngine) and self._engine.looks_ahead and self.prune is None
+        waiting: tuple[slice, Array] | None = None
+        for block, features in rows.blocks(block_rows):
+            if not looks_ahead:
+                yield block, features, None
+                continue
+            if waiting is not None:
+                yield *waiting, features
+            waiting = block, features
+        if waiting is not None:
+            yield *waiting, None
 
     def _learned_steps(self, rows: Array) -> Iterator[Array]:
         """Learn from the rows; yield the scores of some of them at a time, in order."""

@@ -50,10 +50,9 @@ def class_means(weighted_sum: Array, weight: Array, prototypes: Array, alpha: fl
            [0.  , 1.  ]])
     """
     xp = namespace(prototypes)
-    held = weight > 0
-    safe = xp.where(held, weight, xp.ones_like(weight))
-    mixing = xp.full_like(weight, alpha) if beta is None else safe / (safe + beta)
-    mixing = xp.where(held, mixing, xp.zeros_like(weight))[:, None]
+    held = xp.astype(weight > 0, weight.dtype)
+    safe = weight + (1.0 - held)
+    mixing = (held * (alpha if beta is None else safe / (safe + beta)))[:, None]
     return mixing * (weighted_sum / safe[:, None]) + (1 - mixing) * prototypes
 
 

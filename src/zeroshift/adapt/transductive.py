@@ -20,9 +20,11 @@ from zeroshift.adapt.base import ADAPT
 from zeroshift.adapt.engines.direct import CONVERGED
 from zeroshift.adapt.statistics import AdaptSettings, Evidence, Gaussians, bank_term, bounded_precision, estimate
 from zeroshift.adapt.transductive_float32 import LARGEST_SCORE_ERROR, Candidates, FirstPass, NarrowFusion
+from zeroshift.adapt.transductive_gpu import GpuBank
 from zeroshift.arrays import Array, Backend, Rows, check_matrix, namespace, to_numpy
 from zeroshift.interrupts import Watch
 from zeroshift.linalg import positive_inverse
+from zeroshift.method import Probabilities
 from zeroshift.parameters import Number, Optional, parameter, state
 from zeroshift.passes import Learning, Pass, RowsWanted, on_device
 from zeroshift.precision import FLOAT32_TOLERANCE, ProductDiagnostics, precision_parameter
@@ -85,20 +87,24 @@ class MostConfident:
 
     def chosen(self) -> tuple[Array, Array, Array, Array, Array]:
         """(class, rank in its class, row, confidence, probability) of the samples held, sorted by class and rank."""
+        classes, ranks, *others = self.ranked()
+        keep = self._backend.xp.nonzero(ranks < self._capacity)[0]  # once: a GPU waits for it
+        ranks, (classes, *others) = ranks[keep], (values[keep] for values in (classes, *others))
+        self._parts, self._pending = [(classes, *others)], 0
+        return classes, ranks, others[0], others[1], others[2]
+
+    def ranked(self) -> tuple[Array, Array, Array, Array, Array]:
+        """The same of all samples since the last selection, too."""
         xp = self._backend.xp
         classes, rows, confidences, probabilities = (
-            xp.concat(list(part), axis=0) for part in zip(*self._parts, strict=True)
+            part[0] if len(part) == 1 else xp.concat(list(part), axis=0) for part in zip(*self._parts, strict=True)
         )
         # By class, then highest confidence, then row: both sorts are stable, and samples already held have lower rows.
         order = xp.argsort(-quantize(confidences), stable=True)
         order = order[xp.argsort(classes[order], stable=True)]
         by_class = classes[order]
         ranks = xp.arange(by_class.shape[0], device=self._backend.device) - xp.searchsorted(by_class, by_class)
-        keep = ranks < self._capacity
-        order, ranks = order[keep], ranks[keep]
-        held = (classes[order], rows[order], confidences[order], probabilities[order])
-        self._parts, self._pending = [held], 0
-        return held[0], ranks, *held[1:]
+        return by_class, ranks, rows[order], confidences[order], probabilities[order]
 
 
 CHUNK_ROWS = 2048
@@ -151,7 +157,7 @@ def collect_statistics(
         classes, _, at, confidences, probabilities = of_part.chosen()
         most_confident.offer_rows(classes, confidences, probabilities, at)
     chosen, ranks, at, confidences, probabilities = most_confident.chosen()
-    bank.fill(rows.take(at), to_numpy(chosen), to_numpy(ranks), probabilities, confidences)
+    bank.fill(rows.take(at), chosen, ranks, probabilities, confidences)
     return SoftSums.total([sums for sums, _ in parts])
 
 
@@ -195,6 +201,10 @@ PENDING_ON_GPU = 1_000_000
 """The same on a GPU, which sorts faster than it answers how many samples remain."""
 
 
+FEW_CANDIDATES = 1024
+"""So many more candidates than the bank has slots are not unusual."""
+
+
 def collect_statistics_float32(
     first: FirstPass, rows: Rows, chunk_rows: int, bank: KnowledgeBank, log_normalisers: Array | None = None
 ) -> SoftSums:
@@ -202,35 +212,59 @@ def collect_statistics_float32(
     backend = Backend.of(first.prototypes)
     exact_rows = max(1, chunk_rows // (2 if backend.on_gpu else 4))  # float64, and more arrays
 
+    def statistics(numbers: Array) -> tuple[Array, Array, Array, Array]:
+        """Class, confidence, probability and number of these rows, in float64."""
+        log_y, classes, confidences = zero_shot_stats(rows.wide().take(numbers), first.prototypes, first.logit_scale)
+        own = log_y[backend.xp.arange(numbers.shape[0], device=backend.device), classes]
+        return classes, confidences, backend.xp.exp(own), numbers
+
     def select(numbers: Array, threads: Threads) -> tuple[Array, Array, Array, Array, Array]:
-        """The most confident of these rows, in float64: class, rank, row, confidence and probability."""
-        best, wide = MostConfident(backend, bank.capacity), rows.wide()
-
-        def statistics(start: int) -> tuple[Array, Array, Array, Array]:
-            some = numbers[start : start + exact_rows]
-            log_y, classes, confidences = zero_shot_stats(wide.take(some), first.prototypes, first.logit_scale)
-            own = log_y[backend.xp.arange(some.shape[0], device=backend.device), classes]
-            return classes, confidences, backend.xp.exp(own), some
-
-        for found in threads.map(statistics, range(0, numbers.shape[0], exact_rows)):
+        """The most confident of these rows: class, rank, row, confidence and probability."""
+        best = MostConfident(backend, bank.capacity)
+        starts = range(0, numbers.shape[0], exact_rows)
+        for found in threads.map(lambda start: statistics(numbers[start : start + exact_rows]), starts):
             best.offer_rows(*found)
         return best.chosen()
+
+    def select_ahead(candidates: Candidates) -> tuple[Array, Array, Array, Array, Array] | None:
+        """The same of the candidates, unless they are unusually many. On a GPU the host does not wait before it has
+        prepared all of it."""
+        xp, classes = backend.xp, first.prototypes.shape[0]
+        expected = classes * bank.capacity
+        count = min(expected + max(expected // 4, FEW_CANDIDATES), len(rows))
+        if not backend.on_gpu or count > 2 * chunk_rows // 3 or len(rows) >= pending:
+            return None
+        numbers, n_candidates = candidates.first_rows(count)
+        of_class, confidences, probabilities, _ = statistics(numbers)
+        is_candidate = xp.arange(count, device=backend.device) < n_candidates
+        best = MostConfident(backend, bank.capacity)
+        best.offer_rows(xp.where(is_candidate, of_class, classes), confidences, probabilities, numbers)
+        of_class, ranks, numbers, confidences, probabilities = best.ranked()
+        columns = [xp.astype(values, xp.float64) for values in (of_class, ranks, n_candidates.expand(count))]
+        host = to_numpy(xp.stack([*columns, confidences]))
+        if host[2, 0] > count:
+            return None
+        kept = np.flatnonzero((host[0] < classes) & (host[1] < bank.capacity))
+        place, numbers_only = backend.index(kept), host[:2, kept].astype(np.int64)
+        return *numbers_only, numbers[place], host[3, kept], probabilities[place]
 
     def select_again(numbers: Array) -> tuple[Array, Array, Array]:
         classes, _, at, confidences, _ = select(numbers, Threads())  # the other threads have parts of their own
         return classes, confidences, at
 
-    def collect(part: slice) -> tuple[SoftSums, Array]:
+    def collect(part: slice) -> tuple[SoftSums, Candidates]:
         candidates = Candidates(backend, first.prototypes.shape[0], bank.capacity, pending, select_again)
         sums = SoftSums(*first.collect(rows, part, chunk_rows, candidates, log_normalisers))
-        return sums, candidates.rows()
+        return sums, candidates
 
     pending = PENDING_ON_GPU if backend.on_gpu else PENDING
     with own_threads(backend.library, scores=len(rows) * first.prototypes.shape[0]) as threads:
         parts = threads.map(collect, threads.split(len(rows)))
-        candidates = backend.xp.concat([numbers for _, numbers in parts])
-        chosen, ranks, at, confidences, probabilities = select(candidates, threads)
-    bank.fill(rows.wide().take(at), to_numpy(chosen), to_numpy(ranks), probabilities, confidences)
+        found = select_ahead(parts[0][1]) if len(parts) == 1 else None
+        if found is None:
+            found = select(backend.xp.concat([candidates.rows() for _, candidates in parts]), threads)
+    chosen, ranks, at, confidences, probabilities = found
+    bank.fill(rows.wide().take(at), chosen, ranks, probabilities, confidences)
     return SoftSums.total([sums for sums, _ in parts])
 
 
@@ -257,7 +291,7 @@ class Fusion:
     Without any evidence it is log y, the zero-shot classifier.
     """
 
-    not_state: ClassVar[frozenset[str]] = frozenset({"bounds", "narrow"})
+    not_state: ClassVar[frozenset[str]] = frozenset({"bounds", "narrow", "gpu_bank"})
 
     directions: Array
     offsets: Array
@@ -265,14 +299,21 @@ class Fusion:
     """If the bank term is used."""
 
     @classmethod
-    def of(cls, scaled_prototypes: Array, gaussians: Gaussians, evidence: Evidence, settings: AdaptSettings) -> Fusion:
-        """The classifier for s t_k (K, d) and what has been learned."""
+    def of(
+        cls,
+        scaled_prototypes: Array,
+        gaussians: Gaussians,
+        evidence: Evidence,
+        settings: AdaptSettings,
+        bank_sum: Array,
+    ) -> Fusion:
+        """The classifier for s t_k (K, d) and what has been learned; `bank_sum` is sum_j p_j x_j of the bank (K, d)."""
         if evidence.size == 0:
             return cls(scaled_prototypes, namespace(scaled_prototypes).zeros_like(gaussians.offsets), None)
         directions = scaled_prototypes + gaussians.directions
         bank = evidence if settings.use_bank_term and isinstance(evidence, KnowledgeBank) else None
         if bank is not None:
-            directions += bank.sums()[0]
+            directions += bank_sum
         return cls(directions, gaussians.offsets, bank)
 
     @cached_property
@@ -283,7 +324,12 @@ class Fusion:
     @cached_property
     def narrow(self) -> NarrowFusion:
         """The same in float32."""
-        return NarrowFusion.of(self.directions, self.offsets, self.bank)
+        return NarrowFusion.of(self.directions, self.offsets, self.bank, self.gpu_bank)
+
+    @cached_property
+    def gpu_bank(self) -> GpuBank | None:
+        """The bank as `narrow` uses it on a GPU."""
+        return GpuBank.of(self.bank) if self.bank is not None and Backend.of(self.directions).on_gpu else None
 
     def exact(self, x: Array) -> Array:
         """Scores (n, K) of a few rows `x` (float64), up to a number per row, with the whole bank term."""
@@ -338,7 +384,10 @@ def rows_per_chunk(
     kept = 8 * rows if normalisers_fit(memory_budget, rows) else 0
     candidates = CANDIDATE_BYTES * min(rows, PENDING + classes * slots)
     learned += 8 * (threads - 1) * classes * d  # sums of every thread
-    if narrow:
+    if narrow and Backend.of(prototypes).on_gpu:
+        # Logits and posteriors, or scores and products with the bank; features in three forms (`transductive_gpu`).
+        row = 4 * (2 * classes + 3 * d) + 64
+    elif narrow:
         learned += 4 * (2 + threads) * classes * d  # prototypes, directions, and sums of a chunk
         # Four arrays of scores (logits and posteriors, or scores and bounds), a few bytes per score; features twice.
         row = 4 * (4 * classes + 2 * d) + 4 * classes + 64
@@ -358,8 +407,8 @@ def normalisers_fit(memory_budget: int, rows: int) -> bool:
 
 
 CHECK_EVERY, CHECKED_ROWS = 512, 32
-"""One row in so many is scored in float64 as well, before the others: one at least in the first call, and no more than
-this number."""
+"""One row in so many is scored in float64 as well (before the others, on a GPU after them): one at least in the first
+call, and no more than this number."""
 
 
 class LearnedSet(NamedTuple):
@@ -480,12 +529,13 @@ class TransductiveADAPT(ADAPT):
     def _estimate(self, evidence: Evidence, soft_sums: SoftSums) -> LearnedSet:
         """Eq. 12: all samples, and those in the bank a second time; with the bank off, only the samples."""
         weighted_sum, weight = soft_sums
+        bank_sum = weighted_sum  # not used without a bank
         if isinstance(evidence, KnowledgeBank):
             bank_sum, bank_weight = evidence.sums()
             weighted_sum, weight = weighted_sum + bank_sum, weight + bank_weight
         prototypes = self._wide_prototypes
         gaussians = estimate(evidence, (weighted_sum, weight), prototypes, self._settings, _precision)
-        fusion = Fusion.of(self.logit_scale * prototypes, gaussians, evidence, self._settings)
+        fusion = Fusion.of(self.logit_scale * prototypes, gaussians, evidence, self._settings, bank_sum)
         return LearnedSet(evidence, soft_sums, gaussians, fusion)
 
     @property
@@ -572,8 +622,14 @@ class TransductiveADAPT(ADAPT):
         """Second pass: a function that scores a part of the rows, each with one product; with two if its log-normaliser
         is needed and not known."""
         if rows.dtype == Backend.of(self.prototypes).xp.float32:
-            if self._float32_is_accurate(rows, learned.fusion):
-                return partial(self._scores_float32, rows, learned, log_normalisers, complete)
+            bank, ahead = learned.fusion.gpu_bank, []
+            if bank is not None:
+                ahead = bank.lengths_ahead(rows, self._chunk_rows(rows, learned.evidence))
+            narrow = learned.fusion.narrow
+            if narrow.error > LARGEST_SCORE_ERROR:
+                self._note_fallback()
+            elif narrow.gpu is not None or self._accepts(self._float32_error(rows, learned.fusion)):
+                return partial(self._scores_float32, rows, learned, log_normalisers, ahead, complete)
             rows = rows.wide()
         return partial(self._scores_float64, rows, learned, log_normalisers)
 
@@ -595,7 +651,13 @@ class TransductiveADAPT(ADAPT):
             yield chunk, learned.fusion.scores(x, known, scores)
 
     def _scores_float32(
-        self, rows: Rows, learned: LearnedSet, log_normalisers: Array | None, complete: bool, part: slice
+        self,
+        rows: Rows,
+        learned: LearnedSet,
+        log_normalisers: Array | None,
+        ahead: list[Array],
+        complete: bool,
+        part: slice,
     ) -> Iterator[tuple[Any, Array]]:
         backend = Backend.of(self.prototypes)
         xp, narrow, first = backend.xp, learned.fusion.narrow, self._narrow_prototypes
@@ -607,22 +669,34 @@ class TransductiveADAPT(ADAPT):
                 return narrow.means(x) - log_normaliser(first.logits(x, spare[: x.shape[0]])) - x @ first.centre
             return narrow.means(x) - xp.astype(log_normalisers[chunk], xp.float32)
 
+        def step(chunk: Any, x: Array, scores: Array) -> tuple[Any, Any]:
+            """Scores or probabilities of these rows, from scores without what they share, or from probabilities."""
+            if complete:
+                scores += shared(chunk, x, scores)[:, None]
+            scores = xp.astype(scores, xp.float32, copy=False)
+            return chunk, scores if complete else Probabilities(scores)
+
         if narrow.gpu is not None:
-            for chunk, x, scores in narrow.gpu.scores_of_rows(rows, part, chunk_rows, narrow.are_doubtful):
-                if complete:
-                    scores += shared(chunk, x, scores)[:, None]
-                elif scores.dtype == xp.float64:
-                    scores -= xp.max(scores, axis=1)[
-                        :, None
-                    ]  # of a large score, float32 has few digits after the point
-                yield chunk, xp.astype(scores, xp.float32, copy=False)
+            largest: list[Array] = []
+            for chunk, x, scores in narrow.gpu.scores_of_rows(
+                rows, part, chunk_rows, ahead, largest if narrow.has_doubts else None, complete=complete
+            ):
+                yield step(chunk, x, scores)
+            # The device still has work while the host prepares the check. Only then does it wait.
+            error = self._float32_error(rows, learned.fusion)
+            if narrow.has_doubts:
+                numbers = xp.nonzero(narrow.are_doubtful(xp.concat(largest)))[0] + part.start
+                for some, x, scores in narrow.gpu.exact_scores(rows, numbers, chunk_rows // 2, complete=complete):
+                    yield step(some, x, scores)
+            if not self._accepts(error):
+                yield from self._scores_float64(rows.wide(), learned, log_normalisers, part)
             return
         shape = (min(chunk_rows, part.stop - part.start), self.n_classes)
         buffer, *spare = (backend.zeros(shape, xp.float32) for _ in range(3))
         for chunk, x in rows.blocks(chunk_rows, reuse=True, within=part):
             scores = narrow.scores(x, buffer[: x.shape[0]], (spare[0], spare[1]), complete=complete)
-            doubtful = narrow.are_doubtful(scores, spare[0])
-            if doubtful is not None:
+            if narrow.has_doubts:
+                doubtful = narrow.are_doubtful(narrow.largest_probabilities(scores, spare[0]))
                 self._score_again(xp.nonzero(doubtful)[0], x, scores, learned.fusion, complete)
             if complete:
                 scores += shared(chunk, x, spare[0])[:, None]
@@ -642,27 +716,36 @@ class TransductiveADAPT(ADAPT):
                 exact -= xp.max(exact, axis=1)[:, None]  # of a large score, float32 has few digits after the point
             scores[doubtful[start : start + block_rows]] = xp.astype(exact, xp.float32)
 
-    def _float32_is_accurate(self, rows: Rows, fusion: Fusion) -> bool:
-        """Whether float32 products may score these rows: by the bound on their error, and on some of the rows."""
-        counts = self._diagnostics
-        accurate = fusion.narrow.error <= LARGEST_SCORE_ERROR
-        if accurate and (len(rows) >= CHECK_EVERY or counts.float32_checks == 0):
-            backend = Backend.of(self.prototypes)
-            xp = backend.xp
-            wanted = np.unique(np.linspace(0, len(rows) - 1, min(CHECKED_ROWS, -(-len(rows) // CHECK_EVERY))).round())
-            x = rows.take(backend.index(wanted.astype(np.int64)))
-            scores, *spare = (backend.zeros((x.shape[0], self.n_classes), xp.float32) for _ in range(3))
-            scores = fusion.narrow.scores(x, scores, (spare[0], spare[1]), complete=False)
-            exact = fusion.exact(xp.astype(x, xp.float64))
-            error = xp.max(xp.abs(softmax(exact) - softmax(xp.astype(scores, xp.float64))))
-            counts.float32_checks += int(x.shape[0])
-            counts.largest_float32_error = max(counts.largest_float32_error, float(error))
-            accurate = float(error) <= FLOAT32_TOLERANCE
-            self._float32_failed = not accurate
-        if not accurate:
-            counts.float64_fallbacks += 1
-            counts.products = "float64"
-        return accurate
+    def _float32_error(self, rows: Rows, fusion: Fusion) -> tuple[int, Array] | None:
+        """Score some of the rows with float64 products, too: how many, and the largest difference of a probability.
+        None if no check is due."""
+        if len(rows) < CHECK_EVERY and self._diagnostics.float32_checks > 0:
+            return None
+        backend = Backend.of(self.prototypes)
+        xp = backend.xp
+        wanted = np.unique(np.linspace(0, len(rows) - 1, min(CHECKED_ROWS, -(-len(rows) // CHECK_EVERY))).round())
+        x = rows.take(backend.index(wanted.astype(np.int64)))
+        shape = (len(wanted), self.n_classes)
+        scores, *spare = (xp.empty(shape, dtype=xp.float32, device=backend.device) for _ in range(3))
+        scores = fusion.narrow.scores(x, scores, (spare[0], spare[1]), complete=False)
+        exact = fusion.exact(xp.astype(x, xp.float64))
+        return len(wanted), xp.max(xp.abs(softmax(exact) - softmax(xp.astype(scores, xp.float64))))
+
+    def _accepts(self, checked: tuple[int, Array] | None) -> bool:
+        """Note the result of a check. Whether float32 products may score the rows."""
+        if checked is None:
+            return True
+        counts, error = self._diagnostics, float(checked[1])
+        counts.float32_checks += checked[0]
+        counts.largest_float32_error = max(counts.largest_float32_error, error)
+        self._float32_failed = not error <= FLOAT32_TOLERANCE
+        if self._float32_failed:
+            self._note_fallback()
+        return not self._float32_failed
+
+    def _note_fallback(self) -> None:
+        self._diagnostics.float64_fallbacks += 1
+        self._diagnostics.products = "float64"
 
     def _iterate(self, rows: Rows, learned: LearnedSet, log_normalisers: Array | None) -> tuple[LearnedSet, Array]:
         """Table 8: repeat with means from the predictions instead of the zero-shot posteriors."""

@@ -24,11 +24,10 @@ import numpy as np
 from zeroshift.adapt import transductive_gpu
 from zeroshift.adapt.bank import KnowledgeBank
 from zeroshift.adapt.bank_term_bounds import IGNORED, bank_cone, coordinates, subspace
-from zeroshift.adapt.transductive_gpu import GpuFusion
+from zeroshift.adapt.transductive_gpu import GpuBank, GpuFusion
 from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
 from zeroshift.linalg import Float32Factor
 from zeroshift.precision import FLOAT32_TOLERANCE
-from zeroshift.zero_shot import softmax
 
 __all__ = ["LARGEST_SCORE_ERROR", "Candidates", "FirstPass", "NarrowFusion", "unit_roundoff"]
 
@@ -41,6 +40,9 @@ LENGTH = 1.01
 
 EXTRA_ROUNDINGS = 100
 """Roundings of a confidence beyond its sums over classes: exponentials, logarithms, differences of logits."""
+
+CLASS_WIDTH = 64.0
+"""Confidences of different classes are sorted at this distance."""
 
 UNDERFLOW = 1e-30
 """Confidences closer to 0 are computed in float64: the probabilities in them underflow in float32."""
@@ -83,26 +85,43 @@ class Candidates:
         self._parts.append((classes, lower, upper, rows))
         self._pending += int(classes.shape[0])
         if self._pending >= self._limit:
-            remaining = self.rows()
+            are_possible, joined = self._possible()
+            keep = self._backend.xp.nonzero(are_possible)[0]  # once: a GPU waits for it
+            self._parts, self._pending = [tuple(values[keep] for values in joined)], 0
+            remaining = self._parts[0][3]
             if remaining.shape[0] > self._limit // 2 + self._classes * self._capacity:
-                best, confidences, numbers = self._select(remaining)
+                best, confidences, numbers = self._select(self._backend.xp.sort(remaining))
                 self._parts = [(best, confidences, confidences, numbers)]
 
     def rows(self) -> Array:
-        """The rows that may be among the most confident of their class, in order; the others are dropped."""
-        xp = self._backend.xp
-        classes, lower, upper, rows = (xp.concat(list(part), axis=0) for part in zip(*self._parts, strict=True))
-        order = xp.argsort(-lower, stable=True)
-        order = order[xp.argsort(classes[order], stable=True)]
-        by_class = classes[order]
-        ranks = xp.arange(by_class.shape[0], device=self._backend.device) - xp.searchsorted(by_class, by_class)
-        last = order[ranks == self._capacity - 1]
-        limits = xp.full((self._classes,), -xp.inf, dtype=lower.dtype, device=self._backend.device)
-        limits[classes[last]] = lower[last]
-        keep = xp.nonzero(upper >= limits[classes])[0]  # once: a GPU waits for it
-        self._parts = [(classes[keep], lower[keep], upper[keep], rows[keep])]
-        self._pending = 0
-        return xp.sort(self._parts[0][3])
+        """The rows that may be among the most confident of their class, in order."""
+        are_possible, joined = self._possible()
+        return self._backend.xp.sort(joined[3][self._backend.xp.nonzero(are_possible)[0]])
+
+    def first_rows(self, count: int) -> tuple[Array, Array]:
+        """So many rows of torch, beginning with those of `rows` in the order in which they were offered, and the number
+        of these, on the device. The host does not wait for it."""
+        are_possible, joined = self._possible()
+        order = are_possible.sort(descending=True, stable=True).indices
+        return joined[3][order[:count]], are_possible.sum()
+
+    def _possible(self) -> tuple[Array, list[Array]]:
+        """Which of the samples may be among the most confident of their class (true or false), and all samples."""
+        xp, device = self._backend.xp, self._backend.device
+        joined = [
+            part[0] if len(part) == 1 else xp.concat(list(part), axis=0) for part in zip(*self._parts, strict=True)
+        ]
+        classes, lower, upper, _ = joined
+        # One sort of classes and lower bounds together: confidences are above -log K, so far above -CLASS_WIDTH.
+        first = CLASS_WIDTH * xp.astype(classes, xp.float64)
+        keys = xp.sort(first - xp.clip(lower, min=4.0 - CLASS_WIDTH, max=1.0))
+        ends = xp.arange(self._classes + 1, dtype=xp.float64, device=device) * CLASS_WIDTH - 2.0
+        starts = xp.searchsorted(keys, ends)
+        last = starts[:-1] + (self._capacity - 1)
+        limits = keys[xp.clip(last, max=keys.shape[0] - 1)] + CLASS_WIDTH * self._classes * 2.0**-50  # above rounding
+        limits = xp.where(last < starts[1:], limits, ends[1:])
+        # Without a limit, every sample of the class; samples of an uncertain class have an infinite upper bound.
+        return first - upper <= limits[classes], joined
 
 
 @dataclass(frozen=True)
@@ -241,8 +260,8 @@ class NarrowFusion:
     """Mean of the directions, (d,) float32."""
     mean_offset: float
     """Mean of the offsets."""
-    directions: Array
-    """The directions minus their mean, (d, K) float32."""
+    directions: Array | None
+    """The directions minus their mean, (d, K) float32; None on a GPU."""
     offsets: Array
     """The offsets minus their mean, (K,) float32."""
     gpu: GpuFusion | None
@@ -253,8 +272,10 @@ class NarrowFusion:
     bank: KnowledgeBank | None
 
     @classmethod
-    def of(cls, directions: Array, offsets: Array, bank: KnowledgeBank | None) -> NarrowFusion:
-        """From the classifier in float64; `bank` if the bank term is used."""
+    def of(
+        cls, directions: Array, offsets: Array, bank: KnowledgeBank | None, gpu_bank: GpuBank | None
+    ) -> NarrowFusion:
+        """From the classifier in float64; `bank` if the bank term is used, and for a GPU the same prepared for it."""
         backend = Backend.of(directions)
         xp = backend.xp
         mean = xp.mean(directions, axis=0)
@@ -269,9 +290,9 @@ class NarrowFusion:
         return cls(
             backend.asarray(mean, xp.float32),
             mean_offset,
-            backend.copy(backend.asarray(centred.T, xp.float32)),
+            None if backend.on_gpu else backend.copy(backend.asarray(centred.T, xp.float32)),
             backend.asarray(offsets, xp.float32),
-            GpuFusion.of(centred, offsets, bank) if backend.on_gpu else None,
+            GpuFusion.of(centred, offsets, gpu_bank, longest) if backend.on_gpu else None,
             error,
             bank,
         )
@@ -280,22 +301,24 @@ class NarrowFusion:
         """The number per row that `scores` leaves out: the mean score without excess, (n,) float32."""
         return x @ self.mean_direction + self.mean_offset
 
-    def are_doubtful(self, scores: Array, spare: Array | None = None) -> Array | None:
-        """(n,) rows of which a probability may be wrong by more than `FLOAT32_TOLERANCE`; None if there cannot be any.
+    @property
+    def has_doubts(self) -> bool:
+        """Whether a probability may be wrong by more than `FLOAT32_TOLERANCE`, so that `are_doubtful` can find any."""
+        return self.error > 2 * FLOAT32_TOLERANCE
+
+    def are_doubtful(self, largest: Array) -> Array:
+        """(n,) rows of which a probability may be wrong by more than `FLOAT32_TOLERANCE`, by their largest ones (n,).
 
         Errors e of the scores change a probability by at most 2 e p (1 - p), and p (1 - p) is largest for the class
         with the highest probability, unless that is below a half.
         """
-        if self.error <= 2 * FLOAT32_TOLERANCE:
-            return None
-        xp = namespace(scores)
-        if spare is None:
-            p = xp.max(softmax(scores), axis=1)
-        else:
-            y = spare[: scores.shape[0]]
-            xp.subtract(scores, xp.max(scores, axis=1)[:, None], out=y)
-            p = 1.0 / xp.sum(xp.exp(y, out=y), axis=1)
-        return (p < 0.5) | (2 * self.error * p * (1 - p) > FLOAT32_TOLERANCE)
+        return (largest < 0.5) | (2 * self.error * largest * (1 - largest) > FLOAT32_TOLERANCE)
+
+    def largest_probabilities(self, scores: Array, spare: Array) -> Array:
+        """(n,) of every row of scores (n, K); `spare` is an array of at least that shape, overwritten."""
+        xp, y = namespace(scores), spare[: scores.shape[0]]
+        xp.subtract(scores, xp.max(scores, axis=1)[:, None], out=y)
+        return 1.0 / xp.sum(xp.exp(y, out=y), axis=1)
 
     def scores(self, x: Array, out: Array, spare: tuple[Array, Array], *, complete: bool) -> Array:
         """Scores (n, K) of the rows `x` (float32), less `means`; on a CPU written to `out`.

@@ -9,7 +9,7 @@ time for any features.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from zeroshift.linalg import Float32Factor
 if TYPE_CHECKING:
     from zeroshift.adapt.transductive_float32 import Candidates, FirstPass
 
-__all__ = ["GpuFusion", "collect"]
+__all__ = ["GpuBank", "GpuFusion", "collect"]
 
 
 def collect(
@@ -46,7 +46,7 @@ def collect(
         logits.scatter_(1, pseudo, lowest)
         second = logits.amax(1)
         y = logits.exp()
-        others, products = y.sum(1), torch.linalg.vecdot(y, logits)
+        others, products = y.sum(1), logits.mul_(y).sum(1)
         y.scatter_(1, pseudo, 1.0)
         # y is not normalised: scaling the d columns of x is cheaper than scaling the K columns of y.
         share = torch.reciprocal(others + 1.0)
@@ -55,12 +55,66 @@ def collect(
         if log_normalisers is not None:
             log_normalisers[block] = top[:, 0] + torch.log1p(others) + x @ first.centre
         parts.append((pseudo[:, 0], second, others, products))
+        del logits, y  # before the next chunk needs as much
     pseudo, second, others, products = (torch.cat(part) for part in zip(*parts, strict=True))
     confidences = (products / (others + 1.0) - torch.log1p(others)).to(torch.float64)
     error = torch.where(second < -2 * first.logit_error, first.confidence_error(confidences), torch.inf)
     numbers = torch.arange(within.start, within.stop, device=backend.device)
     candidates.offer(pseudo, confidences - error, confidences + error, numbers)
     return weighted_sum, weight
+
+
+LONGEST_ENTRY = 1.01
+"""p_j x_j is not longer (`arrays.UNIT_NORM_TOLERANCE`)."""
+
+AHEAD = 2
+"""Chunks whose products with the bank are computed before the scores: their memory is free at that time."""
+
+SMALL_PRODUCTS = 4_000_000
+"""Products with the entries of the bank computed together, at least: 16 MB."""
+
+
+@dataclass(frozen=True)
+class GpuBank:
+    """The entries of a bank on a GPU, prepared for products."""
+
+    factor: Float32Factor
+    """p_j x_j of all entries, slots outermost."""
+    half_sums: Array
+    """Half of sum_j p_j x_j, (K, d) float64."""
+    slots: int
+
+    @classmethod
+    def of(cls, bank: KnowledgeBank) -> GpuBank:
+        weighted = bank.features * bank.weights[:, :, None]
+        _, slots, d = weighted.shape
+        factor = Float32Factor(weighted.transpose(0, 1).reshape(-1, d), LONGEST_ENTRY)
+        return cls(factor, 0.5 * weighted.sum(1), slots)
+
+    @property
+    def share(self) -> float:
+        """What the lengths have to be multiplied by for half of sum_j |x.p_j x_j|."""
+        return 0.5 * self.factor.unit
+
+    def lengths(self, rows: Array) -> Array:
+        """sum_j |x.p_j x_j|, times a number, (n, K) float32, of prepared rows."""
+        torch: Any = sys.modules["torch"]
+        n, classes = rows.shape[0], self.half_sums.shape[0]
+        lengths = torch.empty((n, classes), dtype=torch.float32, device=rows.device)
+        block = max(-(-n // self.slots), SMALL_PRODUCTS // (self.slots * classes), 1)  # the memory of the lengths
+        for part, out in zip(rows.split(block), lengths.split(block), strict=True):
+            products = self.factor.unscaled_product(part).view(-1, self.slots, classes)
+            torch.linalg.vector_norm(products, ord=1, dim=1, out=out)
+            del products  # before the next block needs as much
+        return lengths
+
+    def lengths_ahead(self, rows: Rows, chunk_rows: int) -> list[Array]:
+        """The lengths of the first chunks. They need no precision, so that the device works on them while the host
+        prepares the scores."""
+        last = min(AHEAD * chunk_rows, len(rows))
+        return [
+            self.lengths(self.factor.rows(x)) for _, x in rows.blocks(chunk_rows, reuse=True, within=slice(0, last))
+        ]
 
 
 @dataclass(frozen=True)
@@ -78,64 +132,66 @@ class GpuFusion:
     """The directions."""
     narrow_offsets: Array
     """(K,) float32."""
-    entries: Float32Factor | None
-    """p_j x_j of all entries, slots outermost; None without a bank."""
-    slots: int
+    bank: GpuBank | None
 
     @classmethod
-    def of(cls, directions: Array, offsets: Array, bank: KnowledgeBank | None) -> GpuFusion:
-        """From s t_k + P mu_k + s_k and the offsets in float64, each less what all classes share."""
+    def of(cls, directions: Array, offsets: Array, bank: GpuBank | None, longest: float) -> GpuFusion:
+        """From s t_k + P mu_k + s_k and the offsets in float64, each less what all classes share; the directions have
+        lengths up to `longest`."""
         torch: Any = sys.modules["torch"]
-        entries, slots = None, 0
         if bank is not None:
-            weighted = bank.features * bank.weights[:, :, None]
-            directions = directions - 0.5 * weighted.sum(1)
-            slots = weighted.shape[1]
-            entries = Float32Factor(weighted.transpose(0, 1).reshape(-1, weighted.shape[2]))
-        return cls(directions, offsets, Float32Factor(directions), offsets.to(torch.float32), entries, slots)
+            directions = directions - bank.half_sums
+            longest += 0.5 * bank.slots * LONGEST_ENTRY
+        return cls(directions, offsets, Float32Factor(directions, longest), offsets.to(torch.float32), bank)
 
-    def scores(self, x: Array) -> Array:
-        """Scores (n, K) float32 of the rows `x` (float32), less what `NarrowFusion.means` returns."""
+    def scores(self, x: Array, lengths: Array | None = None) -> Array:
+        """Scores (n, K) float32 of the rows `x` (float32), less what `NarrowFusion.means` returns. `lengths` are those
+        of the bank, if they are known; they are overwritten."""
         rows = self.linear.rows(x)
-        scores = self.linear.product(rows, self.narrow_offsets)
-        self._add_bank_terms(scores, rows)
+        if self.bank is None:
+            return self.linear.product(rows, self.narrow_offsets)
+        scores = self.bank.lengths(rows) if lengths is None else lengths
+        self.linear.add_product(rows, scores, share=self.bank.share)
+        scores += self.narrow_offsets
         return scores
 
     def exact(self, x: Array) -> Array:
         """The same in float64, with a float64 product for the large part, which is linear."""
         torch: Any = sys.modules["torch"]
         scores = torch.addmm(self.offsets, x.to(torch.float64), self.directions.T)
-        self._add_bank_terms(scores, self.linear.rows(x))
+        if self.bank is not None:
+            scores.add_(self.bank.lengths(self.linear.rows(x)), alpha=self.bank.share)
         return scores
 
-    def _add_bank_terms(self, scores: Array, rows: Array) -> None:
-        """Add half of sum_j |x.p_j x_j|."""
-        if self.entries is None:
-            return
-        torch: Any = sys.modules["torch"]
-        n, classes = scores.shape
-        block = -(-2 * n // self.slots)  # twice the memory of the scores
-        for start in range(0, n, block):
-            products = self.entries.unscaled_product(rows[start : start + block])
-            lengths = torch.linalg.vector_norm(products.view(-1, self.slots, classes), ord=1, dim=1)
-            scores[start : start + block].add_(lengths, alpha=0.5 * self.entries.unit)
-
     def scores_of_rows(
-        self, rows: Rows, part: slice, chunk_rows: int, doubtful_rows: Callable[[Array], Array | None]
-    ) -> Iterator[tuple[Any, Array, Array]]:
-        """(rows, features, scores) of a part of the rows, chunk by chunk; then again those of doubtful rows in float64,
-        by their numbers. Only before these does the host wait for the device."""
+        self,
+        rows: Rows,
+        part: slice,
+        chunk_rows: int,
+        ahead: list[Array],
+        largest: list[Array] | None,
+        *,
+        complete: bool,
+    ) -> Iterator[tuple[slice, Array, Array]]:
+        """(rows, features, scores) of a part of the rows, chunk by chunk; without `complete`, probabilities instead of
+        scores. The host never waits for the device.
+
+        `ahead` are the lengths of the first chunks. The largest probabilities are appended to `largest`."""
         torch: Any = sys.modules["torch"]
-        doubtful = []
         for chunk, x in rows.blocks(chunk_rows, reuse=True, within=part):
-            scores = self.scores(x)
-            doubtful.append(doubtful_rows(scores))
+            scores = self.scores(x, ahead.pop(0) if ahead else None)
+            if not complete:
+                torch.softmax(scores, 1, out=scores)
+            if largest is not None:
+                largest.append((scores.softmax(1) if complete else scores).amax(1))
             yield chunk, x, scores
-        if not doubtful or doubtful[0] is None:
-            return
-        numbers = torch.nonzero(torch.cat(doubtful))[:, 0] + part.start
-        block = max(1, chunk_rows // 4)  # float64, and more arrays
-        for start in range(0, numbers.shape[0], block):
-            some = numbers[start : start + block]
+            del scores  # before the next chunk needs as much
+
+    def exact_scores(
+        self, rows: Rows, numbers: Array, at_once: int, *, complete: bool
+    ) -> Iterator[tuple[Array, Array, Array]]:
+        """The same of rows with these numbers, in float64."""
+        for some in numbers.split(max(1, at_once)) if numbers.shape[0] else ():
             x = rows.take(some)
-            yield some, x, self.exact(x)
+            scores = self.exact(x)
+            yield some, x, scores if complete else scores.softmax(1)

@@ -75,8 +75,9 @@ class Entry:
     accuracy: float
     """Mean over sets, averaged streams and orders, all with the same weight."""
     interval: tuple[float, float]
-    orders: tuple[float, float]
-    """The accuracy of the worst and of the best order (seed), each a mean over sets and streams."""
+    orders: tuple[float, float] | None
+    """The accuracy of the worst and of the best order (seed), each a mean over sets and streams; None if no order has
+    results on all of them."""
     gain: float
     """Over zero-shot on the same rows, in percentage points."""
     gain_interval: tuple[float, float]
@@ -173,7 +174,14 @@ def build_leaderboard(
     found = list(dict.fromkeys(run.stream for run in runs if run.stream != STORED)) or [STORED]
     order = list(protocol.streams) if protocol is not None else sorted(found, key=lambda name: (name != "random", name))
     shown = tuple(name for name in order if name in found) or tuple(found)
-    averaged = tuple(name for name in shown if protocol is None or name in protocol.averaged) or shown
+    averaged = tuple(name for name in shown if protocol is None or name in protocol.averaged)
+    if protocol is not None and not averaged:
+        if shown != (STORED,):
+            raise ValueError(
+                f"no run is left on a stream that {protocol.name} averages ({', '.join(protocol.averaged)}). Fix: name "
+                "one of these in --streams, or leave out --protocol."
+            )
+        averaged = shown
     incomplete = {
         label: f"no result on {', '.join(missing)}"
         for label, own in by_label.items()
@@ -486,7 +494,7 @@ class _Summary:
         ]
         return float(np.mean(means))
 
-    def _orders(self) -> tuple[float, float]:
+    def _orders(self) -> tuple[float, float] | None:
         seeds = sorted({run.row.get("seed") for run in self.runs}, key=lambda seed: (seed is not None, seed))
         means = []
         for seed in seeds:
@@ -499,7 +507,7 @@ class _Summary:
             ]
             if all(values for cells in kept for values in cells):
                 means.append(float(np.mean([np.mean([np.mean(values) for values in cells]) for cells in kept])))
-        return (min(means), max(means)) if means else (np.nan, np.nan)
+        return (min(means), max(means)) if means else None
 
     def entry(
         self,

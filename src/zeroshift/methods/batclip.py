@@ -11,6 +11,7 @@ from zeroshift.methods._shared.norm_tuned import NormTuned
 from zeroshift.methods._shared.prompt_tuned import TEXT, check_text
 from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.methods._shared.towers import PromptedText
+from zeroshift.methods._shared.training import Adam
 from zeroshift.methods._shared.tuning import AdamW, entropy_of_each, logits_to_text, through_unit_rows
 from zeroshift.parameters import Choice, Number, model_parameter, parameter, state
 from zeroshift.zero_shot import logits, pseudo_class
@@ -123,7 +124,7 @@ class BATCLIP(NormTuned):
 
     _norms: Array = state(lambda self: self._initial_norms, saved_as="norms")
     _optimizer: AdamW = state(
-        lambda self: AdamW(self.rate, weight_decay=self.weight_decay if self.optimizer == "adamw" else 0.0),
+        lambda self: (AdamW if self.optimizer == "adamw" else Adam)(self.rate, weight_decay=self.weight_decay),
         saved_as="",
         check=lambda self, optimizer: optimizer.check(self._norms, self.n_seen),
     )
@@ -152,8 +153,6 @@ class BATCLIP(NormTuned):
         loss = bimodal_loss(raw, text, self.logit_scale)
         text_gradient = backend.asarray(pull_back_text(loss.text_gradient), backend.xp.float64)
         gradient = backend.xp.concat([pull_back(loss.raw_gradient), text_gradient])
-        if self.optimizer == "adam":
-            gradient = gradient + self.weight_decay * self._norms
         norms = optimizer.step(self._norms, gradient)
         scores = logits(unit_rows(raw), text, self.logit_scale)
         with self._learning(images.shape[0]):

@@ -25,6 +25,9 @@ from zeroshift.zero_shot import logits
 
 __all__ = ["CLIPAdapter"]
 
+LARGEST_WEIGHT = 1e6
+"""Largest size of an initial weight: products of two layers and their squares stay within float32."""
+
 
 class CLIPAdapter(TrainedMethod):
     """Mixes each image feature with the output of two layers, and classifies the mixture, scaled to unit length, with
@@ -203,7 +206,3 @@ class CLIPAdapter(TrainedMethod):
         adapted = ((x @ first.T).relu() @ second.T).relu()
         mixed = adapted * self.ratio + x * (1 - self.ratio)
         return mixed.unit().linear(self.logit_scale * self.prototypes64).softmax()
-
-
-LARGEST_WEIGHT = 1e6
-"""Largest size of an initial weight: products of two layers and their squares stay within float32."""

@@ -124,8 +124,9 @@ class COSMIC(TwoEncoderMethod):
     long as a class has no sample, its class vector is its prototype. The authors' result then depends on rounding. Here
     equal products are treated alike, the sparser graph is taken, and of equally near cliques all vote. Cliques are
     found again for each sample that is stored, among the first K times `memory_size`, later for every
-    `rebuild_every`-th; in between, samples are compared with the old ones. The entropy by which samples enter the
-    second memory is that of a softmax over the sum of two posteriors, as in the authors' code.
+    `rebuild_every`-th; in between, samples are compared with the old ones. A dense graph may have very many: at most
+    100,000 are listed. The entropy by which samples enter the second memory is that of a softmax over the sum of two
+    posteriors, as in the authors' code.
     """
 
     name = "cosmic"

@@ -42,7 +42,8 @@ class FreeTTA(Method):
     Reconstructed: no official code was found and the paper could not be read. The equations come from public notes and
     re-implementations, which disagree with each other: treat it as online expectation-maximisation in the manner of
     FreeTTA. The defaults are those of the port that follows the notes most closely. What is unclear is a parameter:
-    `covariance` and `responsibilities`.
+    `covariance` and `responsibilities`. On real features it often collapses to a few classes, and is then far less
+    accurate than zero-shot.
     """
 
     name = "freetta"

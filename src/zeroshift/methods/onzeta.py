@@ -10,8 +10,9 @@ import numpy as np
 
 from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
 from zeroshift.frozen import Expression
+from zeroshift.linalg import minus_outer, thin_product
 from zeroshift.method import Method
-from zeroshift.methods._shared.similarity import normalize_rows, unit_rows
+from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.parameters import Number, Optional, parameter, state
 from zeroshift.state_checks import check_lengths, check_range
 from zeroshift.zero_shot import logits, softmax
@@ -25,6 +26,7 @@ SAMPLES_PER_CLASS = 50
 """Assumed for a stream of unknown length: those of ImageNet's test set, for which the authors' constants are."""
 
 TINY = 1e-24
+"""A proxy whose squared length would fall to this is not moved: the sample would cancel it."""
 
 
 class OnZeta(Method):
@@ -50,9 +52,10 @@ class OnZeta(Method):
     gets at least the share `minimal_share` / K"; 1 asks for equal shares, which hurts if classes are rare, and 0
     disables the correction.
 
-    The released constants are for ImageNet. With few classes the first proxy steps are much longer than the rows
-    themselves, so that small differences of the input grow; a `proxy_step` of 0.1 avoids that. The authors' script
-    counts the classes in the test labels; here they are the prototypes.
+    The released constants are for ImageNet; those for the paper's other data sets, and how any were chosen, are not in
+    the code. With few classes the first proxy steps are much longer than the rows themselves, so that small differences
+    of the input grow; a `proxy_step` of 0.1 avoids that. The authors' script counts the classes in the test labels;
+    here they are the prototypes.
     """
 
     name = "onzeta"
@@ -111,9 +114,28 @@ class OnZeta(Method):
         length = self.stream_length or SAMPLES_PER_CLASS * self.n_classes
         return self.proxy_weight * math.sqrt(min(1.0, (n_before + 1) / length))
 
+    def _prepare(self) -> None:
+        self._text = self.prototypes64
+
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         for block, x in rows.blocks(BLOCK_ROWS):
-            yield block, self._learn(x)
+            yield block, self._learn_one(x) if x.shape[0] == 1 else self._learn(x)
+
+    def _learn_one(self, x: Array) -> Array:
+        """`_learn` for one sample (1, d): there are no products between samples, and every proxy moves once."""
+        backend = Backend.of(x)
+        text, cosines = (to_numpy(thin_product(x, rows))[0] for rows in (self._text, self._proxies))
+        answer, dual, step = self._step(self._n_seen, self.logit_scale * text, cosines, self._dual)
+        proxies = minus_outer(self._proxies, backend.asarray(step, x.dtype), x[0])
+        squares = to_numpy(backend.xp.vecdot(proxies, proxies))
+        if squares.min() <= TINY:
+            kept = backend.index(np.flatnonzero(squares <= TINY))
+            proxies[kept] = unit_rows(self._proxies[kept])
+            squares = to_numpy(backend.xp.vecdot(proxies, proxies))
+        proxies *= backend.asarray(1 / np.sqrt(squares), x.dtype)[:, None]
+        with self._learning():
+            self._proxies, self._dual = proxies, dual
+        return backend.asarray(answer[None, :], x.dtype)
 
     def _learn(self, x: Array) -> Array:
         """Learn from samples (n, d) in order; return their scores.
@@ -121,20 +143,15 @@ class OnZeta(Method):
         A proxy stays a combination of what it was and of the samples. Between samples only inner products change.
         """
         backend, n = Backend.of(x), x.shape[0]
-        text = to_numpy(logits(x, self.prototypes64, self.logit_scale))
+        text = to_numpy(logits(x, self._text, self.logit_scale))
         cosines, products = to_numpy(x @ self._proxies.T).copy(), to_numpy(x @ x.T)
         own = to_numpy(backend.xp.sum(self._proxies**2, axis=1))  # prototypes have unit length within rounding only
-        dual, kept, added = self._dual.copy(), np.ones(self.n_classes), np.zeros((n, self.n_classes))
+        dual, kept, added = self._dual, np.ones(self.n_classes), np.zeros((n, self.n_classes))
         answers = np.empty_like(text)
         for i in range(n):
-            q = softmax(text[i] + dual)
-            v = softmax(cosines[i] / self.proxy_temperature)
-            weight, slower = self._weight(self._n_seen + i), math.sqrt(self._n_seen + i + 1)
-            answers[i] = weight * v + (1 - weight) * q
-            dual = np.maximum(dual - self.dual_step / slower * (q - self.minimal_share / self.n_classes), 0.0)
-            step = self.proxy_step / (slower * self.proxy_temperature) * (v - q)
+            answers[i], dual, step = self._step(self._n_seen + i, text[i], cosines[i], dual)
             squares = own - 2 * step * cosines[i] + step * step * products[i, i]
-            moves = squares > TINY  # otherwise the sample would cancel the proxy
+            moves = squares > TINY
             step, lengths = np.where(moves, step, 0.0), np.sqrt(np.where(moves, squares, 1.0))
             cosines[i + 1 :] -= products[i + 1 :, i, None] * step
             cosines[i + 1 :] /= lengths
@@ -148,17 +165,28 @@ class OnZeta(Method):
             self._proxies, self._dual = proxies, dual
         return backend.asarray(answers, x.dtype)
 
+    def _step(
+        self, n_before: int, text: np.ndarray, cosines: np.ndarray, dual: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The scores (K,) of a sample that this many came before, the dual variables after it, and how much of it is
+        subtracted from each proxy."""
+        q, v = softmax(np.array([text + dual, cosines / self.proxy_temperature]))
+        weight, slower = self._weight(n_before), math.sqrt(n_before + 1)
+        raised = np.maximum(dual - self.dual_step / slower * (q - self.minimal_share / self.n_classes), 0.0)
+        step = self.proxy_step / (slower * self.proxy_temperature) * (v - q)
+        return weight * v + (1 - weight) * q, raised, step
+
     def _predict_scores(self, features: Array) -> Array:
         xp, backend = namespace(features), Backend.of(features)
         weight = self._weight(self._n_seen)
         dual = xp.asarray(self._dual, dtype=features.dtype, device=backend.device)
-        q = softmax(logits(features, self.prototypes64, self.logit_scale) + dual)
+        q = softmax(logits(features, self._text, self.logit_scale) + dual)
         return weight * softmax(features @ self._proxies.T / self.proxy_temperature) + (1 - weight) * q
 
     def _frozen(self, x: Expression) -> Expression:
         weight = self._weight(self._n_seen)
-        text = x.linear(self.logit_scale * self.prototypes64, self._dual).softmax()
+        text = x.linear(self.logit_scale * self._text, self._dual).softmax()
         return x.linear(self._proxies / self.proxy_temperature).softmax() * weight + text * (1 - weight)
 
     def _probabilities(self, scores: Array) -> Array:
-        return normalize_rows(scores)
+        return scores  # means of two posteriors

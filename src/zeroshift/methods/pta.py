@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, Rows, to_numpy
+from zeroshift.linalg import thin_product
 from zeroshift.method import ViewMethod
 from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.parameters import Number, parameter, state
@@ -22,6 +23,9 @@ BLOCK_ROWS = 64
 
 TIE = 1e-9
 """Probabilities this close to the threshold, relative to it, reach it: products of another shape round differently."""
+
+SMALLEST = float(np.finfo(np.float64).tiny)
+"""Squared lengths count as at least this, so that a row whose two parts cancel is not divided by zero."""
 
 
 class PTA(ViewMethod):
@@ -90,13 +94,36 @@ class PTA(ViewMethod):
         """The second classifier (K, d), rows of unit length, float64."""
         return Backend.of(self.prototypes).copy(self._refined)
 
+    def _prepare(self) -> None:
+        self._text = self.prototypes64
+
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         for block, x in rows.blocks(BLOCK_ROWS):
-            yield block, self._learn(x, logits(x, self.prototypes64, self.logit_scale))
+            if x.shape[0] == 1:
+                yield block, self._learn_one(x, self.logit_scale * thin_product(x, self._text))
+            else:
+                yield block, self._learn(x, logits(x, self._text, self.logit_scale))
 
     def _adapt_view(self, views: Array) -> Array:
-        one = average_views(views[None, ...], self.prototypes64, self.logit_scale, ratio=self.view_ratio)
-        return self._learn(one.features, one.logits)[0]
+        one = average_views(views[None, ...], self._text, self.logit_scale, ratio=self.view_ratio)
+        return self._learn_one(one.features, one.logits)[0]
+
+    def _learn_one(self, x: Array, text: Array) -> Array:
+        """`_learn` for one sample (1, d): every row changes once, and there are no products between samples."""
+        backend = Backend.of(x)
+        p = to_numpy(softmax(text))[0]
+        learns = np.flatnonzero(p >= self.threshold * (1 - TIE))
+        averages = backend.copy(self._averages)
+        if len(learns):
+            k = backend.index(learns)
+            w = backend.asarray(-np.expm1(-p[learns] / self.temperature), x.dtype)
+            averages[k] += w[:, None] * (x - averages[k])
+        refined = self.alpha * self._refined
+        refined += (1 - self.alpha) * averages
+        refined *= (1 / backend.xp.sqrt(backend.xp.vecdot(refined, refined) + SMALLEST))[:, None]
+        with self._learning():
+            self._refined, self._averages = refined, averages
+        return text + self.logit_scale * thin_product(x, refined)
 
     def _learn(self, x: Array, text: Array) -> Array:
         """Learn from samples (n, d) with zero-shot logits `text` (n, K), in order; return their scores.
@@ -137,7 +164,7 @@ class PTA(ViewMethod):
             u *= a
             v *= a
             v[P_P > 0] += b
-            lengths = np.sqrt(np.maximum(u * u * R_R + 2 * u * v * R_P + v * v * P_P, np.finfo(float).tiny))
+            lengths = np.sqrt(np.maximum(u * u * R_R + 2 * u * v * R_P + v * v * P_P, SMALLEST))
             u /= lengths
             v /= lengths
             answers[i] = u * with_R[:, i] + v * with_P[:, i]
@@ -153,4 +180,4 @@ class PTA(ViewMethod):
         return text + self.logit_scale * backend.asarray(answers, x.dtype)
 
     def _predict_scores(self, features: Array) -> Array:
-        return self.logit_scale * (features @ (self.prototypes64 + self._refined).T)
+        return self.logit_scale * (features @ (self._text + self._refined).T)

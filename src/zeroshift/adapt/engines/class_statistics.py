@@ -200,7 +200,8 @@ class ClassSums:
     def prepare_for(self, plan: InsertionPlan) -> None:
         """Reserve slots for a plan, and start to maintain cones if the bank is then too large for exact sums."""
         self._bank.reserve_slots(plan)
-        if self._settings.use_bank_term and self._cones_fitted_at == -1 and not self.is_small:
+        uses_cones = self._settings.use_bank_term and not self._backend.on_gpu
+        if uses_cones and self._cones_fitted_at == -1 and not self.is_small:
             self._refit_cones()
 
     def insert(self, k: int, slot: int, x: Array, old: Array | None) -> BankInsertion:

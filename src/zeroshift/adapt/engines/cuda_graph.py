@@ -51,8 +51,9 @@ LOWEST, SLOT, FACTORS, ADDS = 0, 1, slice(2, 6), 6
 """Columns of the table of the next insertions: the confidence that a sample of the class must exceed, the slot it gets,
 the four numbers of `ROWS`, and 1 if the slot is empty."""
 
-SETTLED = 1024
-"""Bank entries below which an insertion changes the ridge so much that the inverse needs a second Newton step."""
+UNSETTLED, SETTLED = 192, 1024
+"""Bank entries below which an insertion changes the ridge so much that the inverse needs a third or a second Newton
+step."""
 
 BANK_BYTES = 512_000_000
 """A bank of up to this size gets all its slots when the step is recorded: every new width is a new recording."""
@@ -170,7 +171,8 @@ class RecordedStep:
 
     @property
     def _suitable_newton_steps(self) -> int:
-        return 2 if self._engine._sums.size < SETTLED else 1
+        size = self._engine._sums.size
+        return 3 if size < UNSETTLED else 2 if size < SETTLED else 1
 
     @property
     def _precision(self) -> IteratedPrecision:

@@ -54,7 +54,8 @@ class InsertionSchedule(NamedTuple):
     accumulated: float
     """Sum of the squared lengths of all changes."""
     cone_across: Array
-    """(E,): cone of the class after each insertion, slightly too wide because it is computed without the bank."""
+    """(E,): cone of the class after each insertion, slightly too wide because it is computed without the bank. Zero on
+    a GPU, which uses no cones."""
     cone_along: Array
     """(E,): the other half of the cone."""
 
@@ -123,13 +124,13 @@ def build_schedule(
 
     events = len(plan) if backend.on_gpu else EVENTS
     squares, signs = zip(*threads.map(measure, range(0, len(plan), events)), strict=True)
-    cone_inputs = _cone_distances(entered, sum_after, weight_after, history, sums, k)
+    cone_inputs = [] if backend.on_gpu else _cone_distances(entered, sum_after, weight_after, history, sums, k)
     n_rows = int(present.sum())
     host = to_numpy(xp.concat([*squares, *cone_inputs]))
-    lengths, cone_host = host[:n_rows], host[n_rows:].reshape(5, len(plan))
+    lengths, cone_host = host[:n_rows], host[n_rows:].reshape(-1, len(plan))
     event = np.repeat(np.arange(len(plan)), present.sum(axis=1))
     steps = np.bincount(event, weights=np.concatenate(signs) * lengths, minlength=len(plan))
-    across, along = _cones(plan, history, cone_host, sums)
+    across, along = np.zeros((2, len(plan))) if backend.on_gpu else _cones(plan, history, cone_host, sums)
     return InsertionSchedule(
         classes=plan.classes,
         entered=entered,
@@ -185,7 +186,10 @@ class _ClassHistory(NamedTuple):
         backend = Backend.of(steps)
         xp = backend.xp
         sorted_steps = steps[backend.index(self.order)]
-        running = xp.cumulative_sum(sorted_steps, axis=0, include_initial=True)
+        if backend.on_gpu:  # along the rows of the transpose, which is ten times as fast
+            running = xp.cumulative_sum(sorted_steps.T.contiguous(), axis=1, include_initial=True).T
+        else:
+            running = xp.cumulative_sum(sorted_steps, axis=0, include_initial=True)
         first = backend.index(self.first)
         own = running[1:] - running[first]
         back = np.empty_like(self.order)

@@ -7,21 +7,22 @@ any sample.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from zeroshift.adapt.bank import InsertionPlan
+from zeroshift.adapt.bank import InsertionPlan, KnowledgeBank
 from zeroshift.adapt.engines.precision_primal import PrimalPrecision, scatter_is_sound
 from zeroshift.adapt.engines.replay_blocks import (
+    Block,
     BlockProblem,
     ReplayBlocks,
     find_segments,
     rounding_error,
     solve_block,
 )
-from zeroshift.adapt.engines.replay_gpu import GpuReplay
+from zeroshift.adapt.engines.replay_gpu import GpuReplay, GroupStart, SolvedGroup, received
 from zeroshift.adapt.engines.streaming import SMALLEST_PRIMAL, StreamingEngine
 from zeroshift.arrays import Array, to_numpy
 from zeroshift.precision import FLOAT32_TOLERANCE
@@ -43,6 +44,41 @@ REPLAY_FROM = 128
 """Rows per call from which `auto` replays: the factorisations of a block do not pay for fewer."""
 
 
+class StartedGroup(NamedTuple):
+    """Blocks that a GPU is solving."""
+
+    blocks: list[Block]
+    start: GroupStart
+    assumed: float
+    """The size of the scores for which they were cut."""
+    dtype: Any
+    """Of the products."""
+    solved: SolvedGroup
+
+
+class PlannedRows:
+    """Rows and the plan for them, which is made when it is first requested: the bank must then be as before them."""
+
+    def __init__(self, features: Array, log_y: Array, arrived: Callable[[], np.ndarray], bank: KnowledgeBank) -> None:
+        self.features = features
+        self._log_y = log_y
+        self._arrived = arrived
+        self._bank = bank
+        self._plan: tuple[InsertionPlan, np.ndarray] | None = None
+
+    def planned(self) -> tuple[Array, InsertionPlan, np.ndarray]:
+        """As `StreamingEngine._plan_insertions`."""
+        if self._plan is None:
+            classes, confidences = self._arrived()
+            self._plan = self._bank.plan(classes.astype(np.int64), confidences), confidences
+        return self._log_y, *self._plan
+
+
+def _are_same(planned: Array, rows: Array) -> bool:
+    """Whether two arrays of torch are the same memory."""
+    return bool(planned.data_ptr() == rows.data_ptr() and planned.shape == rows.shape and planned.dtype == rows.dtype)
+
+
 class ReplayEngine(StreamingEngine):
     """Streaming for the start of a stream, then blocks of rows."""
 
@@ -61,10 +97,32 @@ class ReplayEngine(StreamingEngine):
         """Always on a CPU. On a GPU a block is fast, and the recorded step would be lost."""
         return not self._backend.on_gpu
 
+    following: Array | None = None
+    """The rows after those that are being learned, if they are known."""
+    _ahead: PlannedRows | None = None
+    """The plan for these rows."""
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether `following` makes the engine faster. On a GPU the host plans these rows while the device solves
+        others."""
+        return self._backend.on_gpu
+
+    def refresh(self) -> None:
+        self._ahead = None
+        super().refresh()
+
+    def finish(self) -> None:
+        self.following = self._ahead = None
+        super().finish()
+
     def run(self, features: Array, batch_size: int) -> Iterator[Array]:
         """Learn and score the rows in large blocks."""
         rows = max(1, self.block_rows // batch_size) * batch_size
+        after = self.following
         for start in range(0, features.shape[0], rows):
+            rest = features[start + rows : start + 2 * rows, :]
+            self.following = rest if rest.shape[0] else after
             yield self._replay(features[start : start + rows, :], batch_size)
 
     def _replay(self, features: Array, batch_size: int) -> Array:
@@ -76,8 +134,13 @@ class ReplayEngine(StreamingEngine):
         xp = self._backend.xp
         dtype = xp.float64 if self._float64_only else features.dtype
         self.diagnostics.products = "float32" if dtype == xp.float32 else "float64"
-        features = self.widened(features)
-        log_y, plan, confidences = self._plan_rows(features, threads)
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and _are_same(ahead.features, features):
+            log_y, plan, confidences = ahead.planned()
+            features = self.widened(features)
+        else:
+            features = self.widened(features)
+            log_y, plan, confidences = self._plan_rows(features, threads)
         scores = xp.empty(log_y.shape, dtype=dtype, device=self._backend.device)
         bank_limit = self._single_insertion_limit
         done, row = self._replay_singly(plan, 0, features, log_y, confidences, batch_size, scores, bank_limit)
@@ -211,40 +274,75 @@ class ReplayEngine(StreamingEngine):
     ) -> None:
         """`_replay_in_blocks`, with many blocks together."""
         segments = find_segments(first_row, int(features.shape[0]), plan.rows, batch_size)
-        precision, wide, d = self._precision, self._backend.xp.float64, int(features.shape[1])
+        precision, wide = self._precision, self._backend.xp.float64
         arguments = (plan, segments, features, log_y, self._bank, self._sums, precision.current_scatter())
         replay = GpuReplay(*arguments, self._prototypes, self._settings, scores.dtype)
         if not scatter_is_sound(precision.accumulated + replay.schedule.accumulated, replay.smallest_ridge):
             self._replay_singly(plan, first_row, features, log_y, confidences, batch_size, scores)
             return
+        self._look_ahead()
         rows = slice(first_row, features.shape[0])
         scores[rows] = log_y[rows]
         if self._settings.use_bank_term:
             replay.add_bank_terms(scores)
+        self._bank.insert(plan, features, replay.schedule.entered_weights, confidences[plan.rows])
         first, score_size = 0, math.inf
-        while first < len(segments.events):
-            assumed = SIZE_MARGIN * score_size
-            blocks = replay.cut_blocks(first, assumed)
-            for group in replay.groups(blocks):
-                solved = replay.solve(group, scores.dtype)
-                if solved.size > assumed and any(low < high for low, high in (block.interval for block in group)):
-                    # The bound on the error of the interpolation assumed less.
-                    group = replay.with_another_ridge(group)
-                    solved = replay.solve(group, scores.dtype)
-                if scores.dtype != wide and rounding_error(solved.size, d) > 2 * FLOAT32_TOLERANCE:
-                    self.diagnostics.float64_fallbacks += 1
-                    solved = replay.solve(group, wide)
-                scores[solved.rows] += solved.discriminants
-                replay.advance(group)
-                score_size = solved.size
-            first = blocks[-1].last + 1
-        inserted_weights = replay.schedule.entered_weights
-        self._bank.insert(plan, features, inserted_weights, confidences[plan.rows])
+        started: list[list[StartedGroup]] = []
+        while first < len(segments.events) or started:
+            if first < len(segments.events):
+                blocks = replay.cut_blocks(first, SIZE_MARGIN * score_size)
+                started.append(self._start_groups(replay, blocks, SIZE_MARGIN * score_size, scores.dtype))
+                first = blocks[-1].last + 1
+                if score_size < math.inf and len(started) == 1:
+                    continue  # so that the device has work while the host waits for the sizes of the blocks before
+            if self._ahead is not None:
+                self._ahead.planned()  # while the device is busy
+            score_size = self._finish_groups(replay, started.pop(0), scores)
         self._sums.recompute(np.unique(plan.classes))
         self._precision = self._new_precision()
         self._mark_changed()
         if scores.dtype != wide:
             self._compare_with_float64(features[-1:], log_y[-1:], scores[-1:])
+
+    def _look_ahead(self) -> None:
+        """Let the device compute what the plan for the next rows needs."""
+        if self.following is not None:
+            log_y, classes, confidences = zero_shot_stats(
+                self.widened(self.following), self._prototypes, self._logit_scale
+            )
+            arrived = received(self._backend.xp.stack([classes.to(confidences.dtype), confidences]))
+            self._ahead = PlannedRows(self.following, log_y, arrived, self._bank)
+
+    def _start_groups(
+        self, replay: GpuReplay, blocks: Sequence[Block], assumed: float, dtype: Any
+    ) -> list[StartedGroup]:
+        """Solve the blocks, without waiting for the device."""
+        wide, d = self._backend.xp.float64, int(self._prototypes.shape[1])
+        if dtype != wide and assumed < math.inf and rounding_error(assumed, d) > 4 * FLOAT32_TOLERANCE:
+            self.diagnostics.float64_fallbacks += 1
+            dtype = wide  # the blocks before were far above the limit: these will be too
+        started = []
+        for group in replay.groups(blocks):
+            start = replay.start
+            started.append(StartedGroup(group, start, assumed, dtype, replay.solve(group, dtype, start)))
+            replay.advance(group)
+        return started
+
+    def _finish_groups(self, replay: GpuReplay, groups: Sequence[StartedGroup], scores: Array) -> float:
+        """Add the discriminants to the scores once they are certain. Returns the size of the last scores."""
+        xp, d = self._backend.xp, int(self._prototypes.shape[1])
+        sizes = to_numpy(xp.stack([xp.astype(group.solved.size, xp.float64) for group in groups])).tolist()
+        for (group, start, assumed, dtype, solved), size in zip(groups, sizes, strict=True):
+            if size > assumed and any(low < high for low, high in (block.interval for block in group)):
+                # The bound on the error of the interpolation assumed less.
+                group = replay.with_another_ridge(group)
+                solved = replay.solve(group, dtype, start)
+                size = float(solved.size)
+            if dtype != xp.float64 and rounding_error(size, d) > 2 * FLOAT32_TOLERANCE:
+                self.diagnostics.float64_fallbacks += 1
+                solved = replay.solve(group, xp.float64, start)
+            scores[solved.rows] += solved.discriminants
+        return float(sizes[-1])
 
     def _solve(self, problem: BlockProblem, dtype: Any, expected_size: float, threads: Threads) -> tuple[Array, float]:
         """`solve_block`, in float64 if float32 products could change a probability by more than the tolerance."""

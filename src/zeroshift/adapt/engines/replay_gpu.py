@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,11 +28,11 @@ from zeroshift.adapt.engines.replay_blocks import (
     cut_blocks,
 )
 from zeroshift.adapt.statistics import AdaptSettings
-from zeroshift.arrays import Array, Backend
+from zeroshift.arrays import Array, Backend, to_numpy
 from zeroshift.linalg import Float32Factor, inverse_factor
 from zeroshift.threads import Threads
 
-__all__ = ["GpuReplay", "SolvedGroup"]
+__all__ = ["GpuReplay", "GroupStart", "SolvedGroup", "received"]
 
 RANK_LIMIT, SMALLEST_RANK_LIMIT = 1.5, 64
 """Scatter changes per block, at most, as a multiple of d: many more would lose digits."""
@@ -58,8 +58,18 @@ class SolvedGroup(NamedTuple):
     """The rows of the group's blocks."""
     discriminants: Array
     """mu^T P x - mu^T P mu / 2, (n, K)."""
-    size: float
-    """Size of the scores: a bound on |nu^T P v| + nu^T P nu / 2 for all centred means nu and rows v."""
+    size: Array
+    """Size of the scores, on the device: a bound on |nu^T P v| + nu^T P nu / 2 for all centred means nu and rows v."""
+
+
+class GroupStart(NamedTuple):
+    """The state before the first block of a group."""
+
+    event: int
+    """How many insertions precede it."""
+    scatter: Array
+    mean_rows: np.ndarray
+    """(K,): the row of `GpuReplay._means` that each class has."""
 
 
 class GpuReplay:
@@ -83,8 +93,6 @@ class GpuReplay:
         self._features = features
         self._bank = bank
         self._sums = sums
-        self._scatter = scatter
-        """The scatter at the start of the next group."""
         self._backend = Backend.of(prototypes)
         self._dtype = dtype
         xp = self._backend.xp
@@ -93,6 +101,7 @@ class GpuReplay:
         self.schedule = build_schedule(plan, features, log_y, bank, sums, trace, prototypes, settings, Threads())
         self.states = SegmentStates.of(self.schedule, segments, sums.size, trace)
         changes, self._signs = self.schedule.changes(0, len(plan))
+        self._signs_on_device = self._backend.asarray(self._signs)
         self._changes = xp.concat([changes, self._backend.zeros((1, changes.shape[1]))])
         """(R + 1, d): all changes of the scatter, and a zero for padding."""
         self._rank_ends = np.append(0, self.schedule.row_ends)
@@ -103,10 +112,8 @@ class GpuReplay:
         self._x = features - self._centre
         longest = [math.sqrt(float(xp.max(xp.sum(rows * rows, axis=1)))) for rows in (means, self._x)]
         self._lengths = longest[0] * longest[1] + longest[0] ** 2 / 2
-        self._mean_rows = np.arange(1, 1 + sums.means.shape[0])
-        """(K,): the row of `_means` that each class has at the start of the next group."""
-        self._event = 0
-        """How many insertions precede the next group."""
+        self.start = GroupStart(0, scatter, np.arange(1, 1 + sums.means.shape[0]))
+        """Of the next group."""
         self._advance_to(int(segments.events[0]))
 
     @property
@@ -156,30 +163,36 @@ class GpuReplay:
         first = int(self._rank_ends[self._segments.events[block.first]])
         return first, int(self._rank_ends[self._next_event(block)]) - first
 
-    def solve(self, blocks: Sequence[Block], dtype: Any) -> SolvedGroup:
+    def solve(self, blocks: Sequence[Block], dtype: Any, start: GroupStart) -> SolvedGroup:
         """Discriminants of the rows of consecutive blocks with the same number of ridges, with products of this type.
 
-        Does not advance.
+        Does not advance, and does not wait for the device.
         """
-        backend, xp = self._backend, self._backend.xp
-        index, asarray = backend.index, backend.asarray
-        group = _GroupIndices.of(blocks, self._segments, self._plan.classes, self._mean_rows, self)
-        changes = self._changes[index(group.changes)]
-        signs = asarray(group.signs)
-        scatters = self._scatters(changes, signs)[:-1]
+        backend, xp, asarray = self._backend, self._backend.xp, self._backend.asarray
+        group = _GroupIndices.of(blocks, self._segments, self._plan.classes, start.mean_rows, self)
+        signs, weights, ridges = _sent(backend, [group.signs, group.weights, group.ridges], np.float64)
+        indices = (group.changes, group.n_changes, group.segment, group.rows, group.valid, group.means, group.changed)
+        of_changes, n_changes, segment, rows, valid, means, changed, places, numbers = _sent(
+            backend, [*indices, group.places, group.numbers], np.int64
+        )
+        # In which column each of the changed means is in each segment: later means have larger numbers.
+        columns = backend.zeros((*n_changes.shape, changed.shape[1]), xp.int64)
+        columns[:, 0] = changed
+        columns.view(-1).scatter_reduce_(0, places, numbers, "amax")
+        columns = columns.cummax(1).values
+        changes = self._changes[of_changes]
         cross, quadratic, size = solve_group(
-            scatters,
-            asarray(np.stack([block.ridges for block in blocks])),
+            start.scatter + self._steps_before(changes, signs),
+            ridges,
             asarray(changes, dtype),
             signs,
-            asarray(group.weights, dtype),
-            index(group.n_changes),
-            index(group.segment),
-            asarray(self._x[index(group.rows)], dtype),
-            asarray(self._means[index(group.means)], dtype),
+            asarray(weights, dtype),
+            n_changes,
+            segment,
+            asarray(self._x[rows], dtype),
+            asarray(self._means[means], dtype),
         )
-        segment = index(group.segment)[:, :, None]
-        changed, columns = index(group.changed)[:, None, :], index(group.columns)
+        segment, changed = segment[:, :, None], changed[:, None, :]
         of_rows = columns.gather(1, segment.expand(-1, -1, columns.shape[2]))
         for values, own in ((quadratic, columns), (cross, of_rows)):
             # Every class gets the value of the mean that it has in the segment.
@@ -187,26 +200,28 @@ class GpuReplay:
         classes = self._sums.means.shape[0]
         by_row = quadratic[:, :, : 1 + classes].gather(1, segment.expand(-1, -1, 1 + classes))
         answer = cross[:, :, 1 : 1 + classes] - by_row[:, :, 1:] + (cross[:, :, :1] + by_row[:, :, :1])
-        flat = xp.reshape(answer, (-1, classes))[index(group.valid)]
+        flat = xp.reshape(answer, (-1, classes))[valid]
         first, last = int(self._segments.starts[blocks[0].first]), int(self._segments.starts[blocks[-1].last + 1])
-        return SolvedGroup(slice(first, last), flat, float(size))
+        return SolvedGroup(slice(first, last), flat, size)
 
-    def _scatters(self, changes: Array, signs: Array) -> Array:
-        """(B + 1, d, d): the scatter at the start of each block, and after the last."""
+    def _steps_before(self, changes: Array, signs: Array) -> Array:
+        """(B, d, d): what the blocks before each block change the scatter by."""
         xp = self._backend.xp
         steps = xp.matmul(xp.matrix_transpose(changes * signs[:, :, None]), changes)
-        return self._scatter + xp.cumulative_sum(steps, axis=0, include_initial=True)
+        return xp.cumulative_sum(steps, axis=0, include_initial=True)[:-1]
 
     def advance(self, blocks: Sequence[Block]) -> None:
         """Go to the end of these blocks."""
         self._advance_to(self._next_event(blocks[-1]))
 
     def _advance_to(self, event: int) -> None:
-        start, self._event = self._event, event
-        own = slice(int(self._rank_ends[start]), int(self._rank_ends[event]))
+        first, scatter, mean_rows = self.start
+        own = slice(int(self._rank_ends[first]), int(self._rank_ends[event]))
         changes = self._changes[own]
-        self._scatter = self._scatter + (changes * self._backend.asarray(self._signs[own])[:, None]).T @ changes
-        self._mean_rows[self._plan.classes[start:event]] = 1 + len(self._mean_rows) + np.arange(start, event)
+        mean_rows = mean_rows.copy()
+        mean_rows[self._plan.classes[first:event]] = 1 + len(mean_rows) + np.arange(first, event)
+        scatter = scatter + (changes * self._signs_on_device[own][:, None]).T @ changes
+        self.start = GroupStart(event, scatter, mean_rows)
 
     def _next_event(self, block: Block) -> int:
         """How many insertions precede the block after this one."""
@@ -231,7 +246,8 @@ class GpuReplay:
         entries = xp.concat([held, schedule.entered * schedule.entered_weights[:, None]])
         until = backend.index(np.concatenate([held_until, entered_until]))
         since = backend.index(np.concatenate([np.full(len(held_until), -1), np.arange(len(plan))]))
-        own_class = backend.asarray(np.eye(classes)[plan.classes], self._dtype)
+        own_class = backend.zeros((len(plan), classes), self._dtype)
+        own_class[xp.arange(len(plan), device=backend.device), backend.index(plan.classes)] = 1.0
         segments = self._segments
         applied = backend.index(np.repeat(segments.events, np.diff(segments.starts)))[:, None]
         factor = Float32Factor(entries) if self._is_float32 else None
@@ -259,6 +275,8 @@ class _GroupIndices(NamedTuple):
     """(B, s): how many of them precede each segment."""
     weights: np.ndarray
     """(B, s, q): interpolation weights of the ridges, times ridge and scale."""
+    ridges: np.ndarray
+    """(B, q)"""
     segment: np.ndarray
     """(B, n): the segment of each row."""
     rows: np.ndarray
@@ -269,8 +287,10 @@ class _GroupIndices(NamedTuple):
     """(B, 1 + K + m): rows of the means."""
     changed: np.ndarray
     """(B, t): columns of the classes whose mean changes in the block."""
-    columns: np.ndarray
-    """(B, s, t): in which column their mean is in each segment."""
+    places: np.ndarray
+    """(m,): places in (B, s, t) of the first segment after each insertion and its class."""
+    numbers: np.ndarray
+    """(m,): the column of the mean after it."""
 
     @classmethod
     def of(
@@ -296,10 +316,7 @@ class _GroupIndices(NamedTuple):
             sizes, traces, ranks = (values[own] for values in replay.states)
             scale = d * sizes / traces
             changed, place = np.unique(classes[start:stop], return_inverse=True)
-            columns = np.broadcast_to(1 + changed, (len(events), len(changed))).copy()
             firsts = np.searchsorted(events - start, np.arange(1, stop - start + 1))
-            for e, (column, first) in enumerate(zip(place.tolist(), firsts.tolist(), strict=True)):
-                columns[first:, column] = 1 + count + e
             parts.append(
                 (
                     np.arange(first_change, first_change + n_changes),
@@ -310,35 +327,62 @@ class _GroupIndices(NamedTuple):
                     np.arange(starts[0], starts[-1]),
                     np.concatenate([[0], mean_rows, 1 + count + np.arange(start, stop)]),
                     1 + changed,
-                    columns,
+                    firsts,
+                    place,
                 )
             )
-        changes, signs, ranks, weights, segment, rows, means, changed_all, columns_all = zip(*parts, strict=True)
-        padded_rows = _stack(rows, 0)
+        changes, signs, ranks, weights, segment, rows, means, changed_all, firsts_all, place_all = zip(
+            *parts, strict=True
+        )
+        padded_rows, padded_ranks = _stack(rows, 0), _stack(ranks, 0)
         lengths = np.array([len(own_rows) for own_rows in rows])
         valid = np.flatnonzero(np.arange(padded_rows.shape[1]) < lengths[:, None])
-        width = max(len(own) for own in changed_all)
-        # Padding repeats the first class, or class 0 with its own column if none changes: it writes the same value.
-        changed_all = [np.append(own, np.full(width - len(own), own[0] if len(own) else 1)) for own in changed_all]
-        columns_all = [
-            np.concatenate(
-                [own, np.repeat(own[:, :1] if own.shape[1] else np.ones((len(own), 1), int), width - own.shape[1], 1)],
-                axis=1,
-            )
-            for own in columns_all
-        ]
+        # Padding names the centre, column 0, which no class writes to; one column at least.
+        changed_padded = _stack([*changed_all, np.zeros(1, dtype=np.int64)], 0)[:-1]
+        segments_before = np.arange(len(blocks)) * padded_ranks.shape[1]
+        at = [first + before for first, before in zip(firsts_all, segments_before, strict=True)]
         return cls(
             changes=_stack(changes, len(replay._changes) - 1),
             signs=_stack(signs, 1.0),
-            n_changes=_stack(ranks, 0),
+            n_changes=padded_ranks,
             weights=_stack(weights, 0.0),
+            ridges=np.stack([block.ridges for block in blocks]),
             segment=_stack(segment, 0),
             rows=padded_rows,
             valid=valid,
             means=_stack(means, 0),
-            changed=np.stack(changed_all),
-            columns=_stack(columns_all, 1),
+            changed=changed_padded,
+            places=np.concatenate(at) * changed_padded.shape[1] + np.concatenate(place_all),
+            numbers=np.concatenate([1 + count + np.arange(len(first)) for first in firsts_all]),
         )
+
+
+def received(array: Array) -> Callable[[], np.ndarray]:
+    """A function that returns the array on the host. The copy is started now and waits for nothing started later."""
+    torch: Any = sys.modules["torch"]
+    if array.device.type != "cuda":
+        return lambda: to_numpy(array)
+    host = torch.empty(array.shape, dtype=array.dtype, pin_memory=True)
+    host.copy_(array, non_blocking=True)
+    copied = torch.cuda.current_stream(array.device).record_event()
+
+    def wait() -> np.ndarray:
+        copied.synchronize()
+        return np.array(host.numpy())
+
+    return wait
+
+
+def _sent(backend: Backend, arrays: Sequence[np.ndarray], dtype: Any) -> list[Array]:
+    """The arrays on the device in this type, with one copy, for which the host does not wait."""
+    torch: Any = sys.modules["torch"]
+    sizes = [array.size for array in arrays]
+    joined = torch.empty(
+        sum(sizes), dtype=getattr(torch, np.dtype(dtype).name), pin_memory=backend.device.type == "cuda"
+    )
+    np.concatenate([array.ravel() for array in arrays], out=joined.numpy())
+    parts = joined.to(backend.device, non_blocking=True).split(sizes)
+    return [part.view(array.shape) for part, array in zip(parts, arrays, strict=True)]
 
 
 def _stack(arrays: Sequence[np.ndarray], value: float) -> np.ndarray:
