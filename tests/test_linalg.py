@@ -9,7 +9,15 @@ import torch
 from goldens import first_shots, golden
 from zeroshift import linalg
 from zeroshift.arrays import Backend
-from zeroshift.linalg import ZERO_TRACE, Float32Factor, minus_outer, residual_precision, ridge_precision, thin_product
+from zeroshift.linalg import (
+    ZERO_TRACE,
+    Float32Factor,
+    minus_outer,
+    newton_inverse,
+    residual_precision,
+    ridge_precision,
+    thin_product,
+)
 
 
 def by_definition(residuals):
@@ -133,3 +141,13 @@ def test_products_of_halves_are_as_good_as_float32_products(monkeypatch, size, o
     bounded, out = Float32Factor(matrix, largest), (exact / 2).float()
     bounded.add_product(bounded.rows(x), out, share=2.0)
     assert (out - 2 * (exact / 2).float() - x.double() @ matrix.T).abs().max() <= 4 * (single - exact).abs().max()
+
+
+@pytest.mark.parametrize("condition", [2.0, 30.0, 1000.0])
+@pytest.mark.parametrize("bound", [1.0, 1.7])
+def test_newton_inverse(condition, bound):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    vectors = np.linalg.qr(np.random.default_rng(0).normal(size=(40, 40)))[0]
+    values = np.geomspace(1.0, condition, 40)
+    found = newton_inverse(torch.tensor((vectors * values) @ vectors.T), bound * condition).numpy()
+    np.testing.assert_allclose(found, (vectors / values) @ vectors.T, rtol=0, atol=1e-13)

@@ -18,12 +18,15 @@ __all__ = [
     "ZERO_TRACE",
     "Float32Factor",
     "Whitening",
+    "add_half_product",
     "add_to_diagonal",
     "inverse_factor",
     "invert_positive",
     "ldl_inverse",
     "ldl_reduce",
     "minus_outer",
+    "multiplies_halves",
+    "newton_inverse",
     "positive_inverse",
     "pseudo_inverse",
     "residual_precision",
@@ -53,6 +56,9 @@ SMALL_PRODUCT = 400_000
 
 SMALL_VECTOR_PRODUCT = 8192
 """Multiplications up to which OpenBLAS multiplies a matrix and a vector in one thread."""
+
+NEWTON_ERROR = 1e-17
+"""Bound on the relative error of an inverse at which the iteration ends."""
 
 LEAF = 16
 """On a CPU, up to this many rows L D L^T is computed column by column; above, recursively by halves, with matrix
@@ -320,6 +326,26 @@ def invert_positive(matrix: Array) -> Array:
     return backend.xp.cholesky_inverse(backend.xp.linalg.cholesky_ex(matrix).L)
 
 
+def newton_inverse(matrix: Array, condition: float) -> Array:
+    """Inverse of a symmetric matrix (d, d) of torch whose eigenvalues are between 1 and `condition`.
+
+    By Newton's iteration X (2 I - A X), which is products alone. With the bounds each step is scaled so that the error
+    becomes as small as it can. A Cholesky factor of a few hundred rows takes a GPU several times as long.
+    """
+    torch, d = sys.modules["torch"], matrix.shape[0]
+    # The best polynomial of degree 1: |1 - x (a - b x)| is at most `error`.
+    total, difference = condition + 1.0, condition - 1.0
+    scale = 2.0 * total**2 - difference**2
+    inverse = matrix * (-8.0 / scale)
+    inverse.view(-1)[:: d + 1] += 8.0 * total / scale
+    error = difference**2 / scale
+    while error > NEWTON_ERROR:
+        factor = 2.0 / (2.0 - error**2)
+        inverse = torch.addmm(inverse, inverse, matrix @ inverse, beta=2.0 * factor, alpha=-factor)
+        error = error**2 / (2.0 - error**2)
+    return inverse
+
+
 class Whitening:
     """Maps rows (n, d) so that their inner products are those with the inverse of a positive definite matrix A (d, d).
 
@@ -399,7 +425,7 @@ class Float32Factor:
         on a GPU."""
         backend = Backend.of(matrix)
         xp = backend.xp
-        self._is_split = backend.on_gpu and _multiplies_halves(str(backend.device))
+        self._is_split = multiplies_halves(backend)
         self.unit = 1.0
         """What `unscaled_product` has to be multiplied by."""
         if not self._is_split:
@@ -429,15 +455,17 @@ class Float32Factor:
         again.copy_(high)
         return prepared
 
-    def product(self, rows: Array, offsets: Array | None = None) -> Array:
-        """x M^T + offsets, (n, m) float32, of prepared rows; `offsets` is (m,) float32."""
+    def product(self, rows: Array, offsets: Array | None = None, factor: float = 1.0) -> Array:
+        """factor x M^T + offsets, (n, m) float32, of prepared rows; `offsets` is (m,) float32."""
         if not self._is_split:
             product = rows @ self._matrix.T
+            if factor != 1.0:
+                product *= factor
             return product if offsets is None else product + offsets
         torch, beta = sys.modules["torch"], 1.0
         if offsets is None:
             offsets, beta = torch.empty((1,), dtype=torch.float32, device=rows.device), 0.0  # not read
-        return torch.addmm(offsets, rows, self._matrix.T, out_dtype=torch.float32, beta=beta, alpha=self.unit)
+        return torch.addmm(offsets, rows, self._matrix.T, out_dtype=torch.float32, beta=beta, alpha=factor * self.unit)
 
     def unscaled_product(self, rows: Array) -> Array:
         """x M^T / `unit`, (n, m) float32, of prepared rows."""
@@ -454,6 +482,25 @@ class Float32Factor:
             )  # fmt: skip
         else:
             out.addmm_(rows, self._matrix.T, beta=share)
+
+
+def add_half_product(total: Array, weights: Array, rows: Array) -> None:
+    """Add weights^T x to a float64 matrix (m, d), with weights (n, m) from 0 to 1 and rows x (n, d) as
+    `Float32Factor.rows` prepared them, on a GPU for which `multiplies_halves`. The error is as there."""
+    torch, d = sys.modules["torch"], rows.shape[1] // 3
+    high, low = (torch.empty(weights.shape, dtype=torch.float16, device=weights.device) for _ in range(2))
+    torch.mul(weights, ROW_SCALE, out=high)
+    torch.sub(high, weights, alpha=ROW_SCALE, out=low)
+    unit = ROW_SCALE**-2
+    both = torch.mm(high.T, rows[:, d:], out_dtype=torch.float32)  # with the high and with the low halves of x
+    total.add_(both[:, :d], alpha=unit)
+    both = torch.addmm(both[:, d:], low.T, rows[:, d : 2 * d], out_dtype=torch.float32)
+    total.sub_(both, alpha=unit)
+
+
+def multiplies_halves(backend: Backend) -> bool:
+    """Whether float32 products are computed as products of halves: see `Float32Factor`."""
+    return backend.on_gpu and _multiplies_halves(str(backend.device))
 
 
 @cache

@@ -123,6 +123,15 @@ class StickyClasses:
             mean += weight * a
         return self.trust * mean / total
 
+    def stay_of(self, log_likelihoods: np.ndarray) -> np.ndarray:
+        """`stay_given` for many rows of log-likelihoods (n, values)."""
+        excess = log_likelihoods[:, 1:] - self.penalty
+        highest = np.maximum(0.0, excess.max(axis=1))[:, None]
+        weights = np.exp(excess - highest)
+        means: np.ndarray = weights @ np.array(STAY_VALUES[1:])
+        means *= self.trust / (np.exp(-highest[:, 0]) + weights.sum(axis=1))
+        return means
+
     def _copy(self) -> StickyClasses:
         twin = StickyClasses.__new__(StickyClasses)
         twin.__dict__.update(self.__dict__)

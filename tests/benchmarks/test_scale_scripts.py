@@ -33,8 +33,9 @@ def test_shards():
 
 def test_gpu_script_on_a_cpu():
     pytest.importorskip("torch")
-    from scale_cuda import ROUNDS, measure
+    from scale_cuda import ROUNDS, measure, table
 
-    found = measure(600, "cpu", 300)
-    assert len(found["rates"]) == ROUNDS
-    assert all(rate > 0 for rate in [*found["rates"], found["products"]])
+    found = measure(600, "cpu", 300, repeats=1)
+    assert found["kept"].shape == found["moved"].shape == (1, ROUNDS)
+    assert all(time > 0 for time in [*found["kept"].ravel(), *found["moved"].ravel(), found["products"]])
+    assert len(table(found, 600)) == 6

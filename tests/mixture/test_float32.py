@@ -12,7 +12,7 @@ from zeroshift.arrays import Backend
 from zeroshift.benchmarks.problems import clip_like
 from zeroshift.data import packs
 from zeroshift.evaluate.streams import class_sorted
-from zeroshift.mixture import transductive
+from zeroshift.mixture import scoring, transductive
 
 TOLERANCE, NEAR_TIE = 1e-4, 2e-4
 METHODS = (OnlineAnchoredMixture, TransductiveAnchoredMixture)
@@ -156,6 +156,52 @@ def test_operations_of_a_gpu(cls, stream_of, monkeypatch):
     assert_kept_promise(again, both(cls, stream)[1][0].predict(stream.features))
 
 
+def multiply_halves(torch, monkeypatch):
+    """Let torch's CPU be a GPU with tensor cores: it multiplies halves, and returns the product in float32."""
+    used, mm, addmm = [], torch.mm, torch.addmm
+
+    def product(a, b, out_dtype=None):
+        if out_dtype is None:
+            return mm(a, b)
+        assert (a.dtype, b.dtype, out_dtype) == (torch.float16, torch.float16, torch.float32)
+        used.append(tuple(a.shape))
+        return mm(a.float(), b.float())
+
+    def added(c, a, b, *, out_dtype=None, alpha=1.0, beta=1.0):
+        if out_dtype is None:
+            return addmm(c, a, b, alpha=alpha, beta=beta)
+        return alpha * product(a, b, out_dtype) + (beta * c if beta else 0.0)
+
+    monkeypatch.setattr(torch, "mm", product)
+    monkeypatch.setattr(torch, "addmm", added)
+    monkeypatch.setattr(Backend, "on_gpu", property(lambda backend: backend.library == "torch"))
+    monkeypatch.setattr(linalg, "_multiplies_halves", lambda device: True)
+    return used
+
+
+@pytest.mark.parametrize("stream_of", [few_classes, lambda: pack_rows("cifar10")], ids=["few classes", "pack"])
+@pytest.mark.parametrize("chunk_size", [None, 100])
+def test_products_of_halves(stream_of, chunk_size, monkeypatch):
+    """In all rounds and for answers, with rows and classes that do not divide evenly into chunks."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    stream = narrow(stream_of())
+    (_, plain), (exact, expected) = both(TransductiveAnchoredMixture, stream)
+    used = multiply_halves(torch, monkeypatch)
+    for module, name in ((scoring, "HALF_ROWS"), (scoring, "HALF_CLASSES"), (transductive, "HALF_ROWS")):
+        monkeypatch.setattr(module, name, 1)
+    prototypes = torch.tensor(stream.prototypes)
+    method = TransductiveAnchoredMixture(prototypes, logit_scale=stream.logit_scale, chunk_size=chunk_size)
+    answer = method.adapt(torch.tensor(stream.features)).numpy()
+    assert len(used) > 20
+    assert method.diagnostics.products == "float32"
+    assert method.diagnostics.float64_fallbacks == 0
+    assert method.diagnostics.rounds == exact.diagnostics.rounds
+    assert_kept_promise(answer, expected)
+    assert np.abs(answer - expected).max() <= 10 * max(np.abs(plain - expected).max(), 1e-6)
+    for name, sums in method._sums.arrays().items():
+        np.testing.assert_allclose(sums.numpy(), getattr(exact._sums, name), rtol=1e-4, atol=1e-3, err_msg=name)
+
+
 @pytest.mark.parametrize("cls", METHODS, ids=lambda cls: cls.protocol)
 def test_half_precision_features_get_float32_products(cls):
     stream = pack_rows("cifar10")
@@ -189,7 +235,7 @@ def test_a_failed_check_is_followed_by_float64_products(cls, monkeypatch):
     stream = pack_rows("cifar10")
     exact = both(cls, stream)[1][1]
     monkeypatch.setattr("zeroshift.mixture.base.FLOAT32_TOLERANCE", 1e-30)
-    monkeypatch.setattr("zeroshift.mixture.scoring.float32_error", lambda vectors, length: 0.0)
+    monkeypatch.setattr("zeroshift.mixture.scoring.float32_error", lambda *_: 0.0)
     method = cls(stream.prototypes, logit_scale=stream.logit_scale)
     answer = method.adapt(stream.features)
     found = method.diagnostics

@@ -124,10 +124,10 @@ def test_few_classes_weaken_the_gaussians_of_a_set():
 
 def test_few_classes_make_the_reference_calmer():
     """h = 1: a fourth of 1/2 * 1/4. The proportions do not count."""
-    log_y, distances = np.log([[0.3, 0.7]]), Distances(np.array([[2.25, 19.125]]), None)
+    log_y = np.log([[0.3, 0.7]])
     for proportions in (0.0, 1.0):
-        mixture = found(sums=sums_of_stream(ONE_CLASS), proportions=proportions)
-        reference = mixture.confidences(log_y, distances, np.log([[0.9, 0.1]]))[0, 0]
+        mixture, distances = found(sums=sums_of_stream(ONE_CLASS), proportions=proportions), np.array([[2.25, 19.125]])
+        reference = mixture.confidences(log_y, Distances(distances, None), np.log([[0.9, 0.1]]))[0, 0]
         assert reference == pytest.approx(1 / (1 + 0.7 / 0.3 * np.exp(-0.25 * 0.5 * 0.25 * 16.875)))
 
 

@@ -27,6 +27,7 @@ from threadpoolctl import threadpool_limits
 from zeroshift._version import __version__
 from zeroshift.arrays import Array, check_matrix, to_numpy
 from zeroshift.arrays import normalize as unit_rows
+from zeroshift.distributed.device_rows import is_gpu, kept_rows
 from zeroshift.distributed.executors import Executor, LocalExecutor, count_cores, use_executor
 from zeroshift.distributed.folders import Folder
 from zeroshift.distributed.shards import FeatureShards, Shard, ShardError
@@ -205,14 +206,46 @@ class PassTask:
     reading: Reading
     share: float | None
     device: str | None
+    run: str = ""
+    """A key of the rows that the pass is over."""
 
     def __call__(self, task: Task) -> tuple[dict[str, np.ndarray], list[str], int]:
-        numbers = None if self.share is None else sample_numbers(task, self.share)
+        if self.device is not None and is_gpu(self.device):  # it takes a millisecond to limit the threads of a BLAS
+            return self._part(task, *self._device_rows(task, self.device))
         with threadpool_limits(1, user_api="blas"):
-            rows, bad = self.reading.rows(task, check=self.work.first_visit, numbers=numbers)
-            if not len(rows):
-                return {}, bad, 0
-            return self.work.part(rows, task.first_row, self.device), bad, len(rows)
+            return self._part(task, *self._read(task, check=self.work.first_visit))
+
+    def _part(self, task: Task, rows: Array, bad: list[str]) -> tuple[dict[str, np.ndarray], list[str], int]:
+        return ({} if not len(rows) else self.work.part(rows, task.first_row, self.device)), bad, len(rows)
+
+    def _device_rows(self, task: Task, device: str) -> tuple[Array, list[str]]:
+        """The rows of a task on a GPU, and the shards that could not be read."""
+        kept = kept_rows()
+        found = kept.find(self.run, device, task.number)
+        if found is not None:
+            return found, []
+        rows, bad = self._read(task, check=False)
+        moved = kept.move(rows, device)
+        if self.work.first_visit and len(rows) and not self.reading.normalize and not _pass_check(moved):
+            # Read once more, to find out which row of which shard is bad.
+            rows, bad = self._read(task, check=True)
+            moved = kept.move(rows, device)
+        if not bad:
+            kept.keep(self.run, device, task.number, moved)
+        return moved, bad
+
+    def _read(self, task: Task, *, check: bool) -> tuple[np.ndarray, list[str]]:
+        numbers = None if self.share is None else sample_numbers(task, self.share)
+        return self.reading.rows(task, check=check, numbers=numbers)
+
+
+def _pass_check(rows: Array) -> bool:
+    """Whether the rows are usable features. On a GPU this takes a fraction of the time."""
+    try:
+        check_matrix("features", rows)
+    except ValueError:
+        return False
+    return True
 
 
 def sample_numbers(task: Task, share: float) -> np.ndarray:
@@ -434,7 +467,7 @@ def check_arguments(
 
 def _gpus(device: str | None) -> float:
     """What a task on Ray needs for this device."""
-    return 1.0 if device is not None and device.startswith("cuda") else 0.0
+    return 1.0 if is_gpu(device) else 0.0
 
 
 def _check_out(
@@ -568,7 +601,10 @@ def adapt(
             progress or (lambda *_: None),
             predictions,
         )
-        passes = run.learn()
+        try:
+            passes = run.learn()
+        finally:
+            kept_rows().release()  # those of this process; the executor's own end with it
         answered = run.answer(None if class_names is None else tuple(class_names)) if out is not None else 0
     rounds = int(getattr(getattr(method, "diagnostics", None), "rounds", 0) or 1)
     skipped = [error.path for error in shards.skipped] + sorted(run.bad)
@@ -651,7 +687,8 @@ class _Run:
         all_rows = self.fitted if sampled else self.shards.rows
         what = f"pass {number}{' (sample)' if sampled else ''}"
         rows, saved_at = int(total.pop("__rows", np.array(0))), time.monotonic()
-        function = PassTask(work, self.reading, self.share if sampled else None, self.device)
+        rows_key = f"{self.key} {'sample' if sampled else 'all'}"
+        function = PassTask(work, self.reading, self.share if sampled else None, self.device, rows_key)
         for part, failed, count in self.executor.map(function, self.tasks[done:]):
             done, rows = done + 1, rows + count
             bad += failed

@@ -11,7 +11,7 @@ import numpy as np
 from zeroshift.arrays import Array, Backend, Rows, checked_labelled
 from zeroshift.frozen import Expression
 from zeroshift.method import TwoEncoderMethod
-from zeroshift.mixture.scoring import Scorer, TextLogits
+from zeroshift.mixture.scoring import HALVES, Scorer, TextLogits
 from zeroshift.mixture.statistics import (
     Mixture,
     MixtureConstants,
@@ -49,6 +49,9 @@ class AnchoredMixture(TwoEncoderMethod):
 
     state_size = "K d + d^2"
     not_state: ClassVar[frozenset[str]] = frozenset({"_diagnostics", "_until_check", "_float64_only"})
+
+    _takes_many_rows: ClassVar[bool] = False
+    """Whether the rows of products are many, even if only some of them are asked about."""
 
     logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
     anchor_count: float = parameter(
@@ -193,7 +196,8 @@ class AnchoredMixture(TwoEncoderMethod):
         above the tolerance. `share` is how much of an error of a posterior reaches an answer."""
         backend, found = Backend.of(features), self._diagnostics
         if features.dtype != backend.xp.float64 and not self._float64_only:
-            if share * scorer.float32_error <= FLOAT32_TOLERANCE:
+            halves = scorer.uses_halves(features, many=True if self._takes_many_rows else None)
+            if share * scorer.float32_error * (HALVES if halves else 1.0) <= FLOAT32_TOLERANCE:
                 found.products = "float32"
                 return features
             found.float64_fallbacks += not scorer.fell_back
@@ -201,13 +205,13 @@ class AnchoredMixture(TwoEncoderMethod):
         found.products = "float64"
         return backend.asarray(features, backend.xp.float64)
 
-    def _float32_passes(self, both: Array, scorer: Scorer) -> bool:
+    def _float32_passes(self, both: Array, scorer: Scorer, *, many: bool = False) -> bool:
         """Whether answers from float32 products are those of float64 but for the tolerance, checked for a few of the
-        rows. If not, products are float64 until the next reset."""
+        rows. If not, products are float64 until the next reset. `many` is as for `Scorer.scores`."""
         backend = Backend.of(both)
         some = both[:: -(-both.shape[0] // CHECKED_ROWS)]
         found, exact = (
-            posteriors_of(scorer.temperature * scorer.scores(*self._parts(backend.asarray(some, dtype))))
+            posteriors_of(scorer.temperature * scorer.scores(*self._parts(backend.asarray(some, dtype)), many=many))
             for dtype in (both.dtype, backend.xp.float64)
         )
         error = float(backend.xp.max(backend.xp.abs(exact - found)))
@@ -228,7 +232,7 @@ class AnchoredMixture(TwoEncoderMethod):
             self._until_check -= 1
             if self._until_check < 0:
                 self._until_check = CHECK_EVERY
-                if not self._float32_passes(both, scorer):
+                if not self._float32_passes(both, scorer, many=scorer.uses_halves(both)):
                     both = self._for_products(both, scorer, scorer.temperature)
         logs = log_posteriors_of(scorer.scores(*self._parts(both)))
         logs *= scorer.temperature

@@ -374,10 +374,10 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
         if mixture is not None and distances is not None:
             share = 1.0 - (1.0 - mixture.reliability) * (1.0 - 0.5 * mixture.stream.order)
             soft_labels = share * posteriors + (1.0 - share) * y
-            confidences = mixture.confidences(filtered.log_prior, distances, answer)
             scores = mixture.temperature * answer
             if distances.second is not None:
                 first, alone = mixture.single_posteriors(log_y, distances)
+            confidences = mixture.confidences(filtered.log_prior, distances, answer)
         final, still_due = np.zeros((0, self.n_classes)), self._late
         if late:
             block = filtered.block

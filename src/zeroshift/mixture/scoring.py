@@ -9,13 +9,18 @@ import numpy as np
 
 from zeroshift.arrays import UNIT_NORM_TOLERANCE, Array, Backend
 from zeroshift.frozen import Expression
+from zeroshift.linalg import Float32Factor, multiplies_halves
 from zeroshift.mixture.statistics import Distances, Gaussians, Mixture, in_precision
+from zeroshift.mixture.sums import column_count
 from zeroshift.mixture.temperature import row_sums
 
-__all__ = ["MixtureHead", "Scorer", "TextLogits", "column_count", "float32_error", "new_columns"]
+__all__ = ["HALF_ROWS", "HALVES", "HalfProducts", "MixtureHead", "Scorer", "TextLogits", "float32_error", "new_columns"]
 
 MAX_LENGTH = 1.0 + UNIT_NORM_TOLERANCE
 """Largest length of a feature."""
+
+HALF_ROWS, HALF_CLASSES = 1024, 256
+"""Rows and classes from which float32 products on a GPU are products of halves, which have to be prepared."""
 
 FAR = 3.0
 """No feature is farther from the origin than this multiple of the root mean square distance, for the estimate of
@@ -24,23 +29,25 @@ rounding errors."""
 PARTIAL_SUMS = 16
 """Partial sums that a product of two vectors is computed in, at least; every library has more."""
 
+HALVES = 3.0
+"""How much larger the rounding errors of products of halves are (`Float32Factor`)."""
 
-def float32_error(vectors: Array, length: float) -> float:
-    """About the largest error of a probability that is the softmax of products of `vectors` (K, d), in float32, with
-    features of this length.
+
+def longest(vectors: Array) -> float:
+    """The length of the longest of vectors (K, d)."""
+    xp = Backend.of(vectors).xp
+    return float(xp.max(xp.linalg.vecdot(vectors, vectors))) ** 0.5
+
+
+def float32_error(d: int, largest: float, length: float) -> float:
+    """About the largest error of a probability that is the softmax of products of vectors (K, d), of which the longest
+    has the length `largest`, in float32, with features of this length.
 
     Rounding errors are independent of each other and add up like a random walk over the d / PARTIAL_SUMS steps of each
     partial sum. A probability changes by half of the largest error of a score. This is an estimate, not a proven bound
     (which would be about a hundred times as large); `AnchoredMixture` compares some rows with float64.
     """
-    xp, d = Backend.of(vectors).xp, vectors.shape[1]
-    largest = float(xp.max(xp.linalg.vecdot(vectors, vectors))) ** 0.5
     return 0.5 * 2.0**-24 * max(1.0, d / PARTIAL_SUMS) ** 0.5 * largest * length
-
-
-def column_count(dimension: int) -> int:
-    """Columns that `MixtureHead.columns` needs, rounded up to a multiple of 8, as products like it."""
-    return -(-(dimension + 3) // 8) * 8
 
 
 def new_columns(backend: Backend, rows: int, dimension: int, dtype: Any) -> Array:
@@ -137,6 +144,8 @@ class MixtureHead:
 class TextLogits:
     """Zero-shot logits, up to a constant per row, in both precisions."""
 
+    not_state: ClassVar[frozenset[str]] = frozenset({"_halves"})
+
     def __init__(self, prototypes: Array, logit_scale: float) -> None:
         """`prototypes` (K, d) are in float64."""
         backend = Backend.of(prototypes)
@@ -145,12 +154,88 @@ class TextLogits:
         # What all classes share cancels. Without it, the products are smaller and lose less to rounding.
         vectors = logit_scale * (prototypes - xp.mean(prototypes, axis=0))
         self._vectors = {dtype: backend.asarray(vectors, dtype).T for dtype in (xp.float32, xp.float64)}
-        self.float32_error = float32_error(vectors, 1.0)
+        self._halves: Float32Factor | None = None
+        self.longest = longest(vectors)
+        self.float32_error = float32_error(prototypes.shape[1], self.longest, 1.0)
 
     def of(self, features: Array, out: Array | None = None) -> Array:
         """(n, K)"""
         vectors = self._vectors[_number_type(features)]
         return features @ vectors if out is None else Backend.of(features).xp.matmul(features, vectors, out=out)
+
+    def in_halves(self, origin: Array) -> tuple[Float32Factor, Array]:
+        """The logits of features relative to an origin, as a factor of float32 products on a GPU, and offsets (K,)."""
+        backend = Backend.of(self.prototypes)
+        vectors = self._vectors[backend.xp.float64].T
+        if self._halves is None:
+            self._halves = Float32Factor(vectors, self.longest)
+        return self._halves, backend.asarray(vectors @ origin, backend.xp.float32)
+
+
+class HalfProducts:
+    """The products with many float32 features on a GPU that multiplies halves fast (`Float32Factor`), without a second
+    encoder. All are of the same prepared rows: the features relative to an origin, which is that of the mixture."""
+
+    def __init__(self, scorer: Scorer, origin: Array) -> None:
+        xp = Backend.of(origin).xp
+        self._scorer = scorer
+        self._origin = xp.astype(origin, xp.float32)
+        self.text, self._text_offsets = scorer.text.in_halves(origin)
+        mixture = scorer.mixture
+        self._precision = None if mixture is None else Float32Factor(mixture.gaussians.precision)
+        self._head: Float32Factor | None = None
+        self._directions: Float32Factor | None = None
+
+    def _bound(self) -> float:
+        """A bound on the entries of the head's matrix for features: see `MixtureHead.of`. No factor is above 1, and to
+        subtract a mean doubles no entry more than once."""
+        scorer = self._scorer
+        weight = 0.0 if scorer.mixture is None else scorer.mixture.distance_weight
+        return scorer.text.longest + 4.0 * weight * scorer.longest_direction
+
+    def rows(self, features: Array) -> tuple[Array, Array]:
+        """The features (n, d) relative to the origin, and prepared for products."""
+        relative = features - self._origin
+        return relative, self.text.rows(relative)
+
+    def logits(self, prepared: Array) -> Array:
+        """(n, K) zero-shot logits, up to a constant per row."""
+        return self.text.product(prepared, self._text_offsets)
+
+    def _squared_lengths(self, relative: Array, prepared: Array) -> Array:
+        assert self._precision is not None
+        lengths = Backend.of(relative).xp.linalg.vecdot(self._precision.unscaled_product(prepared), relative)
+        lengths *= self._precision.unit
+        return lengths
+
+    def scores(self, relative: Array, prepared: Array) -> Array:
+        """(n, K) as `MixtureHead.scores`."""
+        d = relative.shape[1]
+        head = self._scorer.head(relative.dtype)
+        if self._head is None:  # the other columns have numbers too large for it
+            self._head = Float32Factor(
+                self._scorer.head(self._scorer.text.prototypes.dtype).matrix[:, :d], self._bound()
+            )
+        scores = self._head.product(prepared, head.matrix[:, d])
+        lengths = self._squared_lengths(relative, prepared)
+        scores.addr_(lengths - d, head.matrix[:, d + 1])
+        if head.typical:
+            scores.addr_(head.gaussians.typical_distances(relative, lengths), head.matrix[:, d + 2])
+        return scores
+
+    def distances(self, relative: Array, prepared: Array, mixture: Mixture) -> Distances:
+        """As `Mixture.distances` of this mixture, in float32."""
+        gaussians = mixture.gaussians
+        if self._directions is None:
+            self._directions = Float32Factor(gaussians.directions, self._scorer.longest_direction)
+        lengths = self._squared_lengths(relative, prepared)
+        distances = self._directions.product(prepared, gaussians.lengths, -2.0)
+        distances += lengths[:, None]
+        distances.clamp_(min=0.0)
+        distances *= mixture.factors
+        if mixture.backgrounds is not None:
+            distances += gaussians.typical_distances(relative, lengths)[:, None] * mixture.backgrounds
+        return Distances(distances, None)
 
 
 def _number_type(array: Array) -> Any:
@@ -164,7 +249,9 @@ class Scorer:
     What it computes with follows from the mixture. It is computed when it is first needed.
     """
 
-    not_state: ClassVar[frozenset[str]] = frozenset({"_heads", "_mixtures", "_stacked", "_error", "fell_back"})
+    not_state: ClassVar[frozenset[str]] = frozenset(
+        {"_heads", "_mixtures", "_stacked", "_halves", "_longest", "_error", "fell_back"}
+    )
 
     def __init__(self, mixture: Mixture | None, text: TextLogits) -> None:
         self.mixture, self.text = mixture, text
@@ -174,6 +261,8 @@ class Scorer:
         self._heads: dict[Any, MixtureHead] = {}
         self._mixtures: dict[Any, Mixture] = {}
         self._stacked: dict[Any, tuple[Array, Array]] = {}
+        self._halves: HalfProducts | None = None
+        self._longest: float | None = None
         self._error: float | None = None
 
     def head(self, dtype: Any) -> MixtureHead:
@@ -197,11 +286,31 @@ class Scorer:
             raise RuntimeError("there is no mixture yet")
         return self.mixture
 
-    def scores(self, features: Array, second: Array | None) -> Array:
-        """(n, K) log-posteriors up to a constant per row, before the temperature."""
+    def uses_halves(self, features: Array, *, many: bool | None = None) -> bool:
+        """Whether float32 products with so many features are products of halves. (`many` replaces their number.)"""
+        backend = Backend.of(features)
+        if many is None:
+            many = features.shape[0] >= HALF_ROWS
+        many = many and self.text.prototypes.shape[0] >= HALF_CLASSES
+        return many and features.dtype == backend.xp.float32 and multiplies_halves(backend)
+
+    def in_halves(self, origin: Array) -> HalfProducts:
+        """Products of halves with features relative to this origin, which is that of the mixture if there is one."""
+        if self.mixture is None:
+            return HalfProducts(self, origin)
+        if self._halves is None:
+            self._halves = HalfProducts(self, origin)
+        return self._halves
+
+    def scores(self, features: Array, second: Array | None, *, many: bool | None = None) -> Array:
+        """(n, K) log-posteriors up to a constant per row, before the temperature. With `many`, the products are those
+        of many rows, even if these are few."""
         if self.mixture is None:
             return self.text.of(features)
         if second is None or self.mixture.second is None:
+            if self.uses_halves(features, many=many):
+                products = self.in_halves(self.mixture.gaussians.origin)
+                return products.scores(*products.rows(features))
             return self.head(features.dtype).scores(features)
         mixture = self.mixture_in(features.dtype)
         scores = mixture.log_likelihoods(mixture.distances(features, second))
@@ -245,12 +354,20 @@ class Scorer:
         )
 
     @property
+    def longest_direction(self) -> float:
+        """The length of the longest direction of the mixture."""
+        if self._longest is None:
+            self._longest = longest(self._known().gaussians.directions)
+        return self._longest
+
+    @property
     def float32_error(self) -> float:
         """About the largest error of a posterior, before the temperature, that float32 products may cause."""
         if self._error is None:
             self._error = self.text.float32_error
             if self.mixture is not None:
-                gaussians = self.mixture.gaussians
-                length = min(2.0, FAR * gaussians.spread)
-                self._error += 2.0 * self.mixture.distance_weight * float32_error(gaussians.directions, length)
+                directions = self.mixture.gaussians.directions
+                length = min(2.0, FAR * self.mixture.gaussians.spread)
+                error = float32_error(directions.shape[1], self.longest_direction, length)
+                self._error += 2.0 * self.mixture.distance_weight * error
         return self._error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -9,9 +10,10 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, to_numpy
-from zeroshift.linalg import SMALLEST_TRACE, ZERO_TRACE, invert_positive
+from zeroshift.linalg import SMALLEST_TRACE, ZERO_TRACE, invert_positive, newton_inverse
 from zeroshift.mixture.sums import Sums
 from zeroshift.mixture.temperature import N_TEMPERATURES, confidence_curve, row_maxima, row_sums, temperature_for
+from zeroshift.recording import Recordings, record
 from zeroshift.zero_shot import TIE
 
 __all__ = [
@@ -358,7 +360,7 @@ class Mixture:
     def confidences(self, log_prior: Array, distances: Distances, answer: Array) -> Array:
         """(n, 1 + N_TEMPERATURES): the reference posterior's probability of each answer's label, and the confidence of
         the answers at each temperature. See `temperature.py`. `log_prior` (n, K) is the log-posterior without the
-        Gaussians."""
+        Gaussians. The distances are overwritten."""
         backend = Backend.of(answer)
         highest = row_maxima(answer)[:, None]
         found = backend.xp.empty((answer.shape[0], 1 + N_TEMPERATURES), dtype=answer.dtype, device=backend.device)
@@ -370,14 +372,20 @@ class Mixture:
         """(n,) probability of each answer's label in the posterior whose likelihood is weighted by `calm`. Classes that
         tie for the largest score share it: `labels` (n, K) says which these are."""
         weight = self.constants.calm * self._full_weight * (1.0 - self.stream.few_classes * (1.0 - FEW_CALM))
-        scores = distances.first * -weight
+        scores = distances.first
+        scores *= -weight
         if distances.second is not None:
             scores -= (weight * self.second_weight) * distances.second
             scores /= 1.0 + self.second_weight
         scores += log_prior
-        scores -= row_maxima(scores)[:, None]
-        odds = Backend.of(scores).xp.exp(scores)
-        return row_sums(odds * labels) / (row_sums(odds) * row_sums(labels))
+        if not isinstance(scores, np.ndarray):
+            odds, totals = scores.softmax(-1), 1.0  # one kernel on a GPU instead of five
+        else:
+            scores -= row_maxima(scores)[:, None]
+            odds = np.exp(scores, out=scores)
+            totals = row_sums(odds)
+        odds *= labels
+        return row_sums(odds) / (totals * row_sums(labels))
 
     def leave_one_out(self, distances: Distances, posteriors: Array) -> Distances:
         """Distances to means without the samples' own contribution, which is their `posteriors` (n, K). The given
@@ -441,8 +449,7 @@ def estimate(
     u = stream.combined
     anchor = constants.anchor_count + (constants.cautious_anchor_count - constants.anchor_count) * u
     mean_counts = counts + anchor
-    anchors = _text_anchors(sums, prototypes, n, anchor, stream, constants)
-    gaussians = _gaussians(counts, n, anchor, anchors, sums.weighted, sums.scatter, sums.total, order, constants)
+    gaussians = _first_gaussians(sums, prototypes, n, anchor, stream, constants)
     second, second_weight = None, 0.0
     if stream_sums.second_dimension:
         seen = float(xp.sum(stream_sums.counts))
@@ -477,27 +484,60 @@ def estimate(
     )
 
 
-def _text_anchors(
+def _first_gaussians(
     sums: Sums, prototypes: Array, n: float, anchor: float, stream: StreamDiagnostics, constants: MixtureConstants
+) -> Gaussians:
+    """The classes in the features of the first encoder."""
+    u, in_place = stream.combined, stream.few_classes * (1.0 - stream.order)
+    spread_range = constants.spread_range if n > constants.spread_samples * prototypes.shape[0] else None
+    if not stream.order and Backend.of(prototypes).on_gpu:
+
+        def on_gpu(*, recorded: bool) -> _GpuGaussians:
+            return _GpuGaussians(prototypes, spread_range, recorded=recorded)
+
+        with _RECORDINGS.use(prototypes, (prototypes.shape, spread_range), lambda: on_gpu(recorded=True)) as recorded:
+            steps = recorded or on_gpu(recorded=False)
+            found = steps.gaussians(sums, prototypes, n, anchor, u, in_place, constants)
+        if found is not None:
+            return found
+    anchors = _text_anchors(
+        sums.counts, sums.weighted, sums.total, prototypes, n, anchor, u, in_place, spread_range
+    )  # fmt: skip
+    return _gaussians(
+        sums.counts, n, anchor, anchors, sums.weighted, sums.scatter, sums.total, stream.order, constants
+    )  # fmt: skip
+
+
+def _text_anchors(
+    counts: Array,
+    weighted: Array,
+    total: Array,
+    prototypes: Array,
+    n: Any,
+    anchor: Any,
+    u: Any,
+    in_place: Any,
+    spread_range: tuple[float, float] | None,
 ) -> Array:
     """(K, d) the prototypes moved to where the images are; if few classes occur in random order, partly left where they
-    are: a class that does not occur then lies far from every image."""
+    are, by the share `in_place`: a class that does not occur then lies far from every image.
+
+    Without a range, the spread of the images' class means counts as that of the prototypes.
+    """
     xp = Backend.of(prototypes).xp
-    counts, u = sums.counts, stream.combined
     positive_counts = xp.where(counts > 0, counts, xp.ones_like(counts))
     trust = counts / (counts + anchor)
     # Centers of image and text features: over all classes or, if few classes occur, over those that do.
     share = trust / xp.sum(trust)
-    center = (1.0 - u) * sums.total / n + u * ((share / positive_counts) @ sums.weighted)
+    center = (1.0 - u) * total / n + u * ((share / positive_counts) @ weighted)
     text_center = (1.0 - u) * xp.mean(prototypes, axis=0) + u * (share @ prototypes)
     spread: Any = 1.0
-    if n > constants.spread_samples * prototypes.shape[0]:
+    if spread_range is not None:
         text_spread = _spread(prototypes, text_center, trust)
-        image_spread = _spread(sums.weighted / positive_counts[:, None], center, trust)
+        image_spread = _spread(weighted / positive_counts[:, None], center, trust)
         equal = text_spread <= ZERO_TRACE
         ratio = image_spread / xp.where(equal, xp.ones_like(text_spread), text_spread)
-        spread = xp.where(equal, xp.ones_like(ratio), xp.clip(ratio**0.5, *constants.spread_range))
-    in_place = stream.few_classes * (1.0 - stream.order)
+        spread = xp.where(equal, xp.ones_like(ratio), (ratio**0.5).clip(*spread_range))
     anchors = prototypes * ((1.0 - in_place) * spread + in_place)
     anchors += (1.0 - in_place) * (center - spread * text_center)
     return anchors
@@ -529,20 +569,23 @@ def _agreement_weight(sums: Sums) -> float:
     return float(np.clip((products / n - chance) / variance, 0.0, 1.0)) ** AGREEMENT_POWER
 
 
-def _gaussians(
-    counts: Array,
-    n: float,
-    anchor: float,
-    anchors: Array,
-    weighted: Array,
-    scatter: Array,
-    total: Array,
-    order: float,
-    constants: MixtureConstants,
-) -> Gaussians:
-    """Class means with their anchors, and one shrunk precision, from sums over n samples."""
-    xp = Backend.of(counts).xp
-    d = scatter.shape[0]
+class _Moments(NamedTuple):
+    """What follows from sums, before the covariance is shrunk."""
+
+    means: Array
+    covariance: Array
+    center: Array
+    origin: Array
+    numbers: Array
+    """Trace of the covariance, mean square of the features, and of the center; on a GPU also the covariance's norm."""
+
+
+def _moments(
+    counts: Array, n: Any, anchor: Any, anchors: Array, weighted: Array, scatter: Array, total: Array
+) -> _Moments:
+    """Class means with their anchors, and the covariance within classes, from sums over n samples."""
+    backend = Backend.of(counts)
+    xp = backend.xp
     means = anchors * anchor
     means += weighted
     means /= (counts + anchor)[:, None]
@@ -557,22 +600,60 @@ def _gaussians(
     center = total / n
     origin = xp.astype(xp.astype(center, xp.float32), xp.float64)
     # One transfer from a GPU.
-    traces = (xp.linalg.trace(covariance), xp.linalg.trace(scatter) / n, xp.linalg.vecdot(center, center))
-    trace, mean_square, center_square = (float(number) for number in to_numpy(xp.stack(traces)))
+    numbers = [xp.linalg.trace(covariance), xp.linalg.trace(scatter) / n, xp.linalg.vecdot(center, center)]
+    if backend.on_gpu:
+        numbers.append(xp.linalg.vector_norm(covariance))
+    return _Moments(means, covariance, center, origin, xp.stack(numbers))
+
+
+def _shrinkage_and_variance(trace: float, n: float, d: int, constants: MixtureConstants) -> tuple[float, float]:
+    """Share of the identity in the covariance, and what the identity is multiplied by."""
+    shrinkage = constants.shrinkage + (1.0 - constants.shrinkage) * d / (d + constants.shrinkage_samples * n)
+    return shrinkage, max(trace, SMALLEST_TRACE) / d
+
+
+def _from_origin(means: Array, precision: Array, center: Array, origin: Array) -> tuple[Array, Array, Array]:
+    """Directions, lengths and the direction of the center: see `Gaussians`."""
+    relative = means - origin
+    directions = relative @ precision
+    return directions, Backend.of(means).xp.linalg.vecdot(directions, relative), precision @ (center - origin)
+
+
+MOST_CONDITION = 1024.0
+"""Bound on the condition of a covariance up to which a GPU inverts it by Newton's iteration."""
+
+
+def _condition(norm: float, shrinkage: float, variance: float) -> float:
+    """A bound on the condition of a shrunk covariance, a power of two: no eigenvalue is above the norm."""
+    bound = 1.0 + (1.0 - shrinkage) * norm / (shrinkage * variance)
+    return float(2.0 ** max(1, np.ceil(np.log2(bound))))
+
+
+def _gaussians(
+    counts: Array,
+    n: float,
+    anchor: float,
+    anchors: Array,
+    weighted: Array,
+    scatter: Array,
+    total: Array,
+    order: float,
+    constants: MixtureConstants,
+) -> Gaussians:
+    """Class means with their anchors, and one shrunk precision, from sums over n samples."""
+    xp = Backend.of(counts).xp
+    d = scatter.shape[0]
+    means, covariance, center, origin, numbers = _moments(counts, n, anchor, anchors, weighted, scatter, total)
+    trace, mean_square, center_square = to_numpy(numbers).tolist()[:3]
     spread = max(mean_square - center_square, 0.0) ** 0.5
     if trace <= ROUNDING * mean_square:
         nothing = xp.zeros_like(means), xp.zeros_like(counts), xp.zeros_like(center), 0.0
         return Gaussians(means, xp.zeros_like(covariance), origin, *nothing, spread)
-    shrinkage = constants.shrinkage + (1.0 - constants.shrinkage) * d / (d + constants.shrinkage_samples * n)
-    variance = max(trace, SMALLEST_TRACE) / d
+    shrinkage, variance = _shrinkage_and_variance(trace, n, d, constants)
     covariance *= 1.0 - shrinkage
     xp.reshape(covariance, (-1,))[:: d + 1] += shrinkage * variance
     precision = invert_positive(covariance)
-    relative = means - origin
-    directions = relative @ precision
-    lengths = xp.linalg.vecdot(directions, relative)
-    from_origin = center - origin
-    center_direction = precision @ from_origin
+    directions, lengths, center_direction = _from_origin(means, precision, center, origin)
     offset = 0.0
     if order:
         # tr(P S) for the covariance S within classes, from tr(P ((1 - l) S + l v I)) = d, minus that of all samples.
@@ -580,8 +661,85 @@ def _gaussians(
         if shrinkage < 1.0:
             own = (d - shrinkage * variance * float(xp.linalg.trace(precision))) / (1.0 - shrinkage)
         around_center = float(xp.sum(precision * scatter)) / n - float(xp.sum((precision @ center) * center))
-        offset = own - around_center + float(xp.sum(center_direction * from_origin))
+        offset = own - around_center + float(xp.sum(center_direction * (center - origin)))
     return Gaussians(means, precision, origin, directions, lengths, center_direction, offset, spread)
+
+
+class _GpuGaussians:
+    """Text anchors and Gaussians on a GPU, without an order; `recorded` as CUDA graphs, with the same bits.
+
+    Every number that changes is in memory of the device, because torch divides by a number of the host in another way.
+    There are two graphs: the host has to see a few numbers in between.
+    """
+
+    def __init__(self, prototypes: Array, spread_range: tuple[float, float] | None, *, recorded: bool) -> None:
+        torch: Any = sys.modules["torch"]
+        self._spread_range, self._recorded = spread_range, recorded
+        backend, (classes, d) = Backend.of(prototypes), prototypes.shape
+        self._backend = backend
+        self._inputs = [backend.zeros(shape) for shape in ((classes,), (classes, d), (d, d), (d,), (classes, d))]
+        """Counts, weighted, scatter, total and prototypes."""
+        self._scalars = backend.zeros((6,)) + 1.0
+        """n, anchor, u, the share left in place; factor on the covariance, and on the inverse."""
+        self._host_scalars = torch.empty((6,), dtype=torch.float64, pin_memory=prototypes.is_cuda)
+        self._graph = record(backend.device, self._begin)[0] if recorded else None
+        self._finishes: dict[float, Any] = {}
+
+    def _begin(self) -> None:
+        counts, weighted, scatter, total, prototypes = self._inputs
+        n, anchor, u, in_place = (self._scalars[number] for number in range(4))
+        anchors = _text_anchors(counts, weighted, total, prototypes, n, anchor, u, in_place, self._spread_range)
+        self._moments = _moments(counts, n, anchor, anchors, weighted, scatter, total)
+
+    def _finish(self, condition: float) -> None:
+        means, covariance, center, origin, _ = self._moments
+        scaled = covariance * self._scalars[4]
+        scaled.view(-1)[:: covariance.shape[0] + 1] += 1.0
+        precision = newton_inverse(scaled, condition) * self._scalars[5]
+        self._found = precision, origin, *_from_origin(means, precision, center, origin)
+
+    def _send(self, first: int, *numbers: float) -> None:
+        part = slice(first, first + len(numbers))
+        self._host_scalars.numpy()[part] = numbers
+        self._scalars[part].copy_(self._host_scalars[part], non_blocking=True)
+
+    def gaussians(
+        self, sums: Sums, prototypes: Array, n: float, anchor: float, u: float, in_place: float, constants: Any
+    ) -> Gaussians | None:
+        """None if the covariance has no spread, or is inverted otherwise."""
+        torch: Any = sys.modules["torch"]
+        torch._foreach_copy_(self._inputs, [sums.counts, sums.weighted, sums.scatter, sums.total, prototypes])
+        self._send(0, n, anchor, u, in_place)
+        if self._graph is None:
+            self._begin()
+        else:
+            self._graph.replay()
+        trace, mean_square, center_square, norm = to_numpy(self._moments.numbers).tolist()
+        if trace <= ROUNDING * mean_square:
+            return None
+        shrinkage, variance = _shrinkage_and_variance(trace, n, prototypes.shape[1], constants)
+        condition, least = _condition(norm, shrinkage, variance), shrinkage * variance
+        if condition > MOST_CONDITION:
+            return None
+        self._send(4, (1.0 - shrinkage) / least, 1.0 / least)
+        precision, origin, directions, lengths, center_direction = self._finished(condition)
+        spread = max(mean_square - center_square, 0.0) ** 0.5
+        means = self._moments.means.clone()
+        return Gaussians(means, precision, origin, directions, lengths, center_direction, 0.0, spread)
+
+    def _finished(self, condition: float) -> tuple[Array, ...]:
+        if not self._recorded:
+            self._finish(condition)
+            return self._found
+        if condition not in self._finishes:
+            graph = record(self._backend.device, lambda: self._finish(condition))[0]
+            self._finishes[condition] = graph, self._found
+        graph, found = self._finishes[condition]
+        graph.replay()
+        return tuple(array.clone() for array in found)
+
+
+_RECORDINGS: Recordings[_GpuGaussians] = Recordings()
 
 
 def _spread(vectors: Array, center: Array, trust: Array) -> Array:

@@ -55,9 +55,11 @@ def confidence_curve(log_posteriors: Array) -> Array:
     curve: list[Array] = [None] * N_TEMPERATURES
     if backend.on_gpu:
         # A sum of m-th powers is a norm of order m, to the power m: one operation for each exponent.
+        powers = xp.empty_like(shifted)
         orders = 2.0 ** ((N_TEMPERATURES - 1 - np.arange(N_TEMPERATURES)) // 2)
         for last in (N_TEMPERATURES - 1, N_TEMPERATURES - 2):
-            powers = xp.exp(shifted * float(TEMPERATURES[last]))
+            powers = xp.multiply(shifted, float(TEMPERATURES[last]), out=powers)
+            xp.exp(powers, out=powers)
             for index in range(last, -1, -2):
                 curve[index] = xp.linalg.vector_norm(powers, ord=float(orders[index]), axis=1)
         return 1.0 / xp.stack(curve, axis=1) ** backend.asarray(orders, shifted.dtype)

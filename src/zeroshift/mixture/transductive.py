@@ -12,8 +12,15 @@ import numpy as np
 from zeroshift.arrays import Array, Backend, Rows, check_matrix, to_numpy
 from zeroshift.interrupts import Watch
 from zeroshift.mixture.base import CHECKED_ROWS, AnchoredMixture
-from zeroshift.mixture.scoring import Scorer, new_columns
-from zeroshift.mixture.statistics import Gaussians, Mixture, log_posteriors_of, normalize_scores, posteriors_of
+from zeroshift.mixture.scoring import HALF_ROWS, HalfProducts, Scorer, new_columns
+from zeroshift.mixture.statistics import (
+    Distances,
+    Gaussians,
+    Mixture,
+    log_posteriors_of,
+    normalize_scores,
+    posteriors_of,
+)
 from zeroshift.mixture.sums import SetSums, Sums
 from zeroshift.parameters import Number, Optional, parameter, state
 from zeroshift.passes import Learning, Pass, on_device
@@ -41,6 +48,12 @@ CACHED_NUMBERS = 2_000_000
 ARRAYS_TO_COUNT, ARRAYS_FOR_ZERO_SHOT, ARRAYS_TO_PREDICT, ARRAYS_FOR_ALL = 3, 5, 5, 10
 """Arrays of K numbers in memory per row: in a round that only counts, in one that counts zero-shot posteriors, for
 answers, and in one that computes posteriors, distances and confidences. Measured: up to one less."""
+
+HALF_ARRAYS_TO_COUNT, HALF_ARRAYS_FOR_ZERO_SHOT, HALF_ARRAYS_TO_PREDICT, HALF_ARRAYS_FOR_ALL = 3, 3, 3, 6
+"""The same where products are those of halves."""
+
+COLUMNS, HALF_COLUMNS = 3, 5
+"""Arrays of d numbers in memory per row."""
 
 
 class TransductiveAnchoredMixture(AnchoredMixture):
@@ -99,6 +112,7 @@ class TransductiveAnchoredMixture(AnchoredMixture):
     )
 
     ordered_weight, relative_samples = 1.0, 1.0  # a set has no order
+    _takes_many_rows = True
 
     _sums: Sums = state(
         lambda self: self._zero_sums(),
@@ -115,7 +129,7 @@ class TransductiveAnchoredMixture(AnchoredMixture):
             rows = rows.wide()
         sums, scorer, rounds = self._learn(rows)
         some = rows[:CHECKED_ROWS]
-        if some.dtype != Backend.of(some).xp.float64 and not self._float32_passes(some, scorer):
+        if some.dtype != Backend.of(some).xp.float64 and not self._float32_passes(some, scorer, many=True):
             rows = rows.wide()
             sums, scorer, rounds = self._learn(rows)
         with self._learning(len(rows), replace=True):
@@ -125,7 +139,10 @@ class TransductiveAnchoredMixture(AnchoredMixture):
 
     def _predict_part(self, rows: Rows, part: slice) -> Iterator[tuple[slice, Array]]:
         first = self._for_products(rows[part.start : part.start + 1], self._scorer, self._scorer.temperature)
-        for block, x in rows.blocks(self._chunk_rows(first.dtype.itemsize, ARRAYS_TO_PREDICT), within=part):
+        size = self._chunk_rows(first.dtype.itemsize, ARRAYS_TO_PREDICT)
+        if first.shape[1] == self.dimension and self._scorer.uses_halves(first, many=size >= HALF_ROWS):
+            size = self._chunk_rows(first.dtype.itemsize, HALF_ARRAYS_TO_PREDICT, HALF_COLUMNS)
+        for block, x in rows.blocks(size, within=part):
             yield block, self._predict_scores(x)
 
     def _learn(self, rows: Rows) -> tuple[Sums, Scorer, int]:
@@ -210,7 +227,7 @@ class TransductiveAnchoredMixture(AnchoredMixture):
                 rows = rows.wide()
             sums, rounds = yield from self._rounds_in_passes(rows, sampled)
             scorer = self._scorer_of(self._estimate(sums))
-            if wide or self._float32_passes(rows[:CHECKED_ROWS], scorer):
+            if wide or self._float32_passes(rows[:CHECKED_ROWS], scorer, many=True):
                 break
         with Watch(), self._learning(round(sums.n_samples), replace=True):
             self._sums = sums
@@ -250,12 +267,10 @@ class TransductiveAnchoredMixture(AnchoredMixture):
         x = self._for_products(first[:FIRST_ROWS], scorer, LABEL_SHARE)
         mixture, known = scorer.mixture, earlier or learned
         typical = None if earlier is not None else to_numpy(posteriors_of(scorer.text.of(x)).mean(axis=0))
-        arrays = None if known is None else {name: to_numpy(array) for name, array in known.arrays().items()}
-        params = self.get_params()
         return MixturePass(
             type(self),
-            {**params, "prototypes": to_numpy(params["prototypes"])},
-            arrays,
+            self.get_params(),
+            None if known is None else known.arrays(),
             to_numpy(_origin(x, None if mixture is None else mixture.gaussians)),
             typical,
             counted=earlier is not None,
@@ -263,6 +278,7 @@ class TransductiveAnchoredMixture(AnchoredMixture):
             wide=first.dtype == Backend.of(self.prototypes).xp.float64,
             of_sample=of_sample,
             first_visit=earlier is None,
+            _of_driver=(self, scorer, earlier),
         )
 
     def _count(self, rows: Rows, scorer: Scorer, earlier: Sums | None, last_round: bool) -> Sums:
@@ -293,10 +309,16 @@ class TransductiveAnchoredMixture(AnchoredMixture):
         """Add a part of the rows to the sums; only their labels if they were `counted` in an earlier round."""
         backend, d, mixture = Backend.of(self.prototypes), self.dimension, scorer.mixture
         linear = mixture is not None and mixture.second is None and counted and not last_round
-        dtype = self._for_products(rows[part.start : part.start + 1], scorer, LABEL_SHARE).dtype
+        some = self._for_products(rows[part.start : part.start + 1], scorer, LABEL_SHARE)
+        dtype, count = some.dtype, part.stop - part.start
+        if some.shape[1] == d and scorer.uses_halves(some, many=count >= HALF_ROWS):
+            arrays = HALF_ARRAYS_TO_COUNT if linear else HALF_ARRAYS_FOR_ZERO_SHOT
+            arrays = arrays if linear or mixture is None else HALF_ARRAYS_FOR_ALL
+            size = self._chunk_rows(dtype.itemsize, arrays, HALF_COLUMNS)
+            self._count_in_halves(rows, part, min(count, size), scorer, sums, counted=counted, last_round=last_round)
+            return
         arrays = ARRAYS_TO_COUNT if linear else ARRAYS_FOR_ZERO_SHOT if mixture is None else ARRAYS_FOR_ALL
-        size = self._chunk_rows(dtype.itemsize, arrays)
-        size = min(part.stop - part.start, size)
+        size = min(count, self._chunk_rows(dtype.itemsize, arrays))
         columns, scores = new_columns(backend, size, d, dtype), backend.zeros((size, self.n_classes), dtype)
         origin, second_origin = (None if one is None else backend.asarray(one, dtype) for one in sums.origins)
         for _, block in rows.blocks(size, reuse=True, within=part):
@@ -314,17 +336,63 @@ class TransductiveAnchoredMixture(AnchoredMixture):
             log_y, y = (log_posteriors_of(logits), None) if counted else normalize_scores(logits)
             q = y
             if mixture is not None:
-                q = self._soft_labels(x, second, log_y, scorer.mixture_in(x.dtype), sums, with_confidences=last_round)
+                narrow = scorer.mixture_in(x.dtype)
+                q = self._soft_labels(
+                    narrow.distances(x, second), log_y, narrow, sums, with_confidences=last_round
+                )  # fmt: skip
             sums.add_labels(chunk, q, relative)
             if y is not None:
                 sums.add_features(chunk, y, relative)
 
+    def _count_in_halves(
+        self, rows: Rows, part: slice, size: int, scorer: Scorer, sums: SetSums, *, counted: bool, last_round: bool
+    ) -> None:
+        """As `_count_part`, `size` rows at a time, for float32 products on a GPU without a second encoder."""
+        backend = Backend.of(self.prototypes)
+        products = scorer.in_halves(sums.origins[0])
+        columns = None if counted else new_columns(backend, size, self.dimension, backend.xp.float32)
+        for _, x in rows.blocks(size, reuse=True, within=part):
+            self._count_chunk_in_halves(x, products, scorer, sums, columns, last_round=last_round)
+
+    def _count_chunk_in_halves(
+        self,
+        x: Array,
+        products: HalfProducts,
+        scorer: Scorer,
+        sums: SetSums,
+        columns: Array | None,
+        *,
+        last_round: bool,
+    ) -> None:
+        """`columns` is memory for features that were not counted in an earlier round. Nothing has a name that is not
+        needed any more: it would stay in memory."""
+        relative, prepared = products.rows(x)
+        if columns is None and not last_round and scorer.mixture is not None:
+            sums.add_half_labels(prepared, posteriors_of(products.scores(relative, prepared)))
+            return
+        y = None if columns is None else posteriors_of(products.logits(prepared))
+        if scorer.mixture is None:
+            sums.add_half_labels(prepared, y)
+        else:
+            mixture = scorer.mixture_in(x.dtype)
+            labels = self._soft_labels(
+                products.distances(relative, prepared, mixture),
+                log_posteriors_of(products.logits(prepared)),
+                mixture,
+                sums,
+                with_confidences=last_round,
+            )
+            sums.add_half_labels(prepared, labels)
+        if y is not None and columns is not None:
+            chunk = columns[: x.shape[0]]
+            chunk[:, : self.dimension] = relative
+            sums.add_features(chunk, y, None)
+
     def _soft_labels(
-        self, x: Array, second: Array | None, log_y: Array, mixture: Mixture, sums: SetSums, *, with_confidences: bool
+        self, distances: Distances, log_y: Array, mixture: Mixture, sums: SetSums, *, with_confidences: bool
     ) -> Array:
         """Posteriors to count by. What the last round needs for the temperature and, with a second encoder, every round
-        for its weight, is added to the sums."""
-        distances = mixture.distances(x, second)
+        for its weight, is added to the sums. The distances are overwritten."""
         scores = mixture.log_likelihoods(distances)
         scores += log_y
         answer, posteriors = normalize_scores(scores)
@@ -336,13 +404,14 @@ class TransductiveAnchoredMixture(AnchoredMixture):
                 sums.add_confidences(mixture.confidences(log_y, others, answer))
         return posteriors
 
-    def _chunk_rows(self, size: int, arrays: int) -> int:
-        """Rows that every thread processes together, if each needs this many arrays of K numbers of `size` bytes."""
+    def _chunk_rows(self, size: int, arrays: int, columns: int = COLUMNS) -> int:
+        """Rows that every thread processes together, if each needs this many arrays of K numbers of `size` bytes, and
+        of d."""
         if self.chunk_size:
             return self.chunk_size
         classes, d, threads = self.n_classes, self.dimension, count_threads(Backend.of(self.prototypes).library)
         bytes_for_statistics = 8 * (10 * classes * d + 8 * d * d) + (threads - 1) * (8 + size) * (classes + d) * d
-        rows = (self.memory_budget - bytes_for_statistics) // (threads * size * (arrays * classes + 3 * d))
+        rows = (self.memory_budget - bytes_for_statistics) // (threads * size * (arrays * classes + columns * d))
         if not Backend.of(self.prototypes).on_gpu:
             rows = min(rows, CACHED_NUMBERS // (classes + d))
         return max(MIN_ROWS, rows)
@@ -364,12 +433,12 @@ def _origin(features: Array, gaussians: Gaussians | None) -> Array:
 class MixturePass(Pass):
     """A round of the mixture. What is sent is the sums of the round before: K d + d^2 numbers."""
 
-    not_state: ClassVar[frozenset[str]] = frozenset({"_ready"})
+    not_state: ClassVar[frozenset[str]] = frozenset({"_ready", "_of_driver"})
 
     method: type[TransductiveAnchoredMixture]
     params: Mapping[str, Any]
-    sums: Mapping[str, np.ndarray] | None
-    """Of the round before; None in the first round."""
+    sums: Mapping[str, Array] | None
+    """Of the round before; None in the first round. In the library of the method, until they are sent."""
     origin: np.ndarray
     typical: np.ndarray | None
     counted: bool
@@ -381,15 +450,19 @@ class MixturePass(Pass):
     first_visit: bool = True
     _ready: dict[str | None, tuple[TransductiveAnchoredMixture, Scorer]] = field(default_factory=dict, repr=False)
     """The method with these sums, by device."""
+    _of_driver: tuple[TransductiveAnchoredMixture, Scorer, Sums | None] | None = field(default=None, repr=False)
+    """The same of the driver, and the sums of the round before if the features are counted; not sent."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_ready": {}}
+        sums = None if self.sums is None else {name: to_numpy(array) for name, array in self.sums.items()}
+        return {**self.__dict__, "params": self._params_in_numpy(), "sums": sums, "_ready": {}, "_of_driver": None}
+
+    def _params_in_numpy(self) -> dict[str, Any]:
+        return {**self.params, "prototypes": to_numpy(self.params["prototypes"])}
 
     def part(self, rows: Array, first_row: int, device: str | None) -> dict[str, np.ndarray]:
         if device not in self._ready:
-            made = self.method(**on_device(self.params, device))
-            known = made._zero_sums() if self.sums is None else _sums_like(made, self.sums)
-            self._ready[device] = made, made._scorer_of(made._estimate(known))
+            self._ready[device] = self._made(device)
         method, scorer = self._ready[device]
         found = self._new_sums(method, None)
         checked = method._rows(rows)
@@ -400,6 +473,16 @@ class MixturePass(Pass):
             )
         return found.numbers()
 
+    def _made(self, device: str | None) -> tuple[TransductiveAnchoredMixture, Scorer]:
+        if self._of_driver is not None and device is not None:
+            method, scorer, _ = self._of_driver
+            own = Backend.of(method.prototypes)
+            if own.library == "torch" and own.device == own.xp.empty(0, device=device).device:
+                return method, scorer  # the driver is this process, and has estimated the same
+        made = self.method(**on_device(self._params_in_numpy(), device))
+        known = made._zero_sums() if self.sums is None else _sums_like(made, self.sums)
+        return made, made._scorer_of(made._estimate(known))
+
     def _new_sums(self, method: TransductiveAnchoredMixture, earlier: Sums | None) -> SetSums:
         backend = Backend.of(method.prototypes)
         origin = backend.asarray(self.origin, backend.xp.float64)
@@ -408,16 +491,21 @@ class MixturePass(Pass):
 
     def add(self, total: dict[str, np.ndarray], part: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         for name, numbers in part.items():
-            total[name] = total[name] + numbers if name in total else numbers
+            if name in total:
+                total[name] += numbers
+            else:
+                total[name] = np.array(numbers)  # a part may not be written to
         return total
 
     def total_sums(self, method: TransductiveAnchoredMixture, total: Mapping[str, np.ndarray]) -> Sums:
         """The sums over all rows, from the added results of the parts."""
-        earlier = _sums_like(method, self.sums) if self.counted and self.sums is not None else None
+        earlier = None
+        if self.counted and self.sums is not None:
+            earlier = _sums_like(method, self.sums) if self._of_driver is None else self._of_driver[2]
         return self._new_sums(method, earlier).add_numbers(total).result()
 
 
-def _sums_like(method: TransductiveAnchoredMixture, arrays: Mapping[str, np.ndarray]) -> Sums:
-    """Sums from NumPy arrays, in the library of the method."""
+def _sums_like(method: TransductiveAnchoredMixture, arrays: Mapping[str, Array]) -> Sums:
+    """Sums from arrays, in the library of the method."""
     backend = Backend.of(method.prototypes)
     return Sums(**{name: backend.asarray(array, backend.xp.float64) for name, array in arrays.items()})

@@ -17,7 +17,6 @@ wait for runs next to it, in other streams of the graph.
 from __future__ import annotations
 
 import sys
-import threading
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +25,7 @@ import numpy as np
 from zeroshift.adapt.engines.precision_iterated import IteratedPrecision
 from zeroshift.arrays import UNIT_NORM_TOLERANCE, Array
 from zeroshift.linalg import SMALLEST_TRACE
+from zeroshift.recording import RECORDING
 from zeroshift.zero_shot import TIE, quantize, softmax, zero_shot_stats
 
 if TYPE_CHECKING:
@@ -57,9 +57,6 @@ step."""
 
 BANK_BYTES = 512_000_000
 """A bank of up to this size gets all its slots when the step is recorded: every new width is a new recording."""
-
-RECORDING = threading.Lock()
-"""One thread records at a time: torch has one stream for recordings, and reuses streams."""
 
 WARM_UPS = 2
 """Runs before a recording, because libraries initialise themselves in the first run."""
