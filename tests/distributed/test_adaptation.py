@@ -14,7 +14,11 @@ import pytest
 
 from worker_functions import double_slowly, slow_once
 from zeroshift import OnlineAnchoredMixture, TransductiveADAPT, TransductiveAnchoredMixture
+from zeroshift.arrays import Backend
 from zeroshift.distributed import FeatureShards, LocalExecutor, ShardError, adapt, follow_shards, plan
+from zeroshift.distributed.adaptation import make_tasks, sample_numbers
+from zeroshift.mixture.sums import Sums
+from zeroshift.mixture.transductive import _changed
 from zeroshift.testing import make_problem
 
 METHODS = [TransductiveAnchoredMixture, TransductiveADAPT]
@@ -77,12 +81,13 @@ def test_same_bits_for_any_number_of_workers(problem, method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_torch_device(problem, method):
+@pytest.mark.parametrize("fit_rows", [None, 0.4])
+def test_torch_device(problem, method, fit_rows):
     features, prototypes, shards = problem
     pytest.importorskip("torch")
     plain, made = method(prototypes, logit_scale=20.0), method(prototypes, logit_scale=20.0)
-    adapt(plain, FeatureShards.open(shards), on="local:0", task_rows=300)
-    adapt(made, FeatureShards.open(shards), on="local:0", task_rows=300, device="cpu")
+    adapt(plain, FeatureShards.open(shards), on="local:0", task_rows=300, fit_rows=fit_rows)
+    adapt(made, FeatureShards.open(shards), on="local:0", task_rows=300, fit_rows=fit_rows, device="cpu")
     assert np.abs(plain.predict(features) - made.predict(features)).max() < 1e-9
 
 
@@ -93,7 +98,70 @@ def test_sample(problem):
     result = adapt(made, FeatureShards.open(shards), on="local:0", fit_rows=0.5, task_rows=100)
     assert result.fit_rows == 450
     assert made.n_seen == 900  # the last round is over all rows
-    assert (made.predict(features).argmax(1) == exact.predict(features).argmax(1)).mean() > 0.97
+    assert made.diagnostics.rounds == result.passes == 10
+    assert (made.predict(features).argmax(1) == exact.predict(features).argmax(1)).mean() > 0.99
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_samples_that_are_all_rows_are_exact(problem, dtype):
+    """The changes of the labels of all rows, added to the round that they are changes of, are the exact round."""
+    features, prototypes, _ = problem
+    features = features.astype(dtype)
+    exact, made = (TransductiveAnchoredMixture(prototypes, logit_scale=20.0) for _ in range(2))
+    exact.adapt(features)
+    steps, total, samples = made.learn_in_passes(features[:256], sampled=True), None, []
+    while True:
+        try:
+            work = steps.send(total)
+        except StopIteration:
+            break
+        samples.append(work.sample)
+        total = work.add({}, work.part(features[:400], 0, None))
+        total = work.add(total, work.part(features[400:], 400, None))
+    assert samples == [None, None, 0, 1, 2, 3, 4, 5, 6, None]
+    assert np.abs(made.predict(features) - exact.predict(features)).max() < (1e-9 if dtype == np.float64 else 1e-6)
+
+
+def test_class_that_a_sample_hardly_has():
+    """A difference of large numbers says nothing about a small one: the class keeps its mean, and has no negative
+    number of samples."""
+    whole = Sums.zeros(Backend.of(np.eye(2)), 2, 3)._replace(
+        counts=np.array([60.0, 40.0]), weighted=np.array([[30.0, 0.0, 0.0], [0.0, 20.0, 8.0]]),
+        posteriors=np.array([60.0, 40.0]),
+    )  # fmt: skip
+    changes = np.zeros((2, 8))
+    changes[:, 3] = 5.0, -5.0  # a tenth of the rows: 50 samples fewer in the second class, which has 40
+    changes[:, 1] = 4.0, -4.0
+    found = _changed(whole, {"changes": changes, "counts": np.array([9.0, 1.0]), "rows": np.array(10)}, np.zeros(3))
+    assert abs(found.counts.sum() - 100) < 1e-9
+    assert np.allclose(found.counts, np.array([110, 10]) / 1.2)
+    assert np.allclose(found.weighted[1] / found.counts[1], [0.0, 0.5, 0.2])
+
+
+def test_samples_have_different_rows(problem):
+    shards = FeatureShards.open(problem[2])
+    for task in make_tasks(shards, 160):
+        parts = [sample_numbers(task, 0.25, sample) for sample in range(5)]
+        assert np.array_equal(np.sort(np.concatenate(parts[:4])), np.arange(task.rows))
+        assert np.array_equal(parts[4], parts[0])
+
+
+def test_sampled_run_is_resumed(problem, tmp_path, monkeypatch):
+    """A driver that ends in the middle of a round over a sample, and other numbers of workers: the same bits."""
+    features, prototypes, shards = problem
+    monkeypatch.setattr("zeroshift.distributed.adaptation.SAVE_SECONDS", 0.0)
+    opened = FeatureShards.open(shards)
+    arguments = {"task_rows": 100, "fit_rows": 0.2}
+    whole, made = (TransductiveAnchoredMixture(prototypes, logit_scale=20.0) for _ in range(2))
+    adapt(whole, opened, on="local:2", **arguments)
+    arguments |= {"on": "local:0", "out": tmp_path / "out"}
+    interrupted = TransductiveAnchoredMixture(prototypes, logit_scale=20.0)
+    run_until("pass 4 (sample)", 5, interrupted, opened, **arguments)
+    seen = []
+    adapt(made, opened, progress=lambda *step: seen.append(step), **arguments)
+    assert seen[0][0] == "pass 4 (sample)"
+    assert seen[0][1] > 40
+    assert np.array_equal(made.predict(features), whole.predict(features))
 
 
 def test_bad_shard(problem, tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import Any, ClassVar
 
@@ -37,6 +37,13 @@ FIRST_ROWS = 256
 
 CACHED_NUMBERS = 2_000_000
 """Numbers in the features and scores of one chunk on a CPU, chosen so that they stay in its caches."""
+
+WHOLE_ROUNDS = 2
+"""First rounds that are over all rows even if the others are over samples."""
+
+DOUBTFUL_SHARE = 0.5
+"""The number of samples of a class, computed from what changed, is not used if it is below this share of what the
+sample alone says: the sum of its features is then mostly noise."""
 
 ARRAYS_TO_COUNT, ARRAYS_FOR_ZERO_SHOT, ARRAYS_TO_PREDICT, ARRAYS_FOR_ALL = 3, 5, 5, 10
 """Arrays of K numbers in memory per row: in a round that only counts, in one that counts zero-shot posteriors, for
@@ -200,7 +207,9 @@ class TransductiveAnchoredMixture(AnchoredMixture):
     def learn_in_passes(self, first: Array, *, sampled: bool = False) -> Learning:
         """Learn a set that is stored in parts: see `zeroshift.passes`. `first` are its first rows, 256 or all.
 
-        If `sampled`, the rounds are over a sample of the rows, and one more over all rows follows.
+        If `sampled`, the first two rounds and the last one are over all rows. Each of the others is over another
+        sample, of which it takes how labels differ from those of the second round: that varies less from sample to
+        sample than the labels themselves.
         """
         first = check_matrix("first", first[:FIRST_ROWS], columns=self.dimension, classes=self.n_classes)
         while True:
@@ -221,19 +230,20 @@ class TransductiveAnchoredMixture(AnchoredMixture):
         """As `_learn`: the sums of the last round, and the number of rounds."""
         number, last_round, sums = 1, self.rounds == 1, None
         before: Scorer | None = None
+        whole: WholeRound | None = None
         scorer = self._scorer_of(self._estimate(self._zero_sums()))
         while True:
-            work = self._pass(first, scorer, sums, last_round, of_sample=sampled)
+            sample = number - WHOLE_ROUNDS - 1 if sampled and number > WHOLE_ROUNDS and not last_round else None
+            work = self._pass(first, scorer, sums, last_round, sample, whole)
             sums = work.total_sums(self, (yield work))
+            if sampled and number == WHOLE_ROUNDS and work.sums is not None:
+                whole = WholeRound(work.sums, sums)
             before, scorer = scorer, self._scorer_of(self._estimate(sums))
             if scorer.mixture is None or last_round:
                 break
             number += 1
             earlier = None if before.mixture is None else before
             last_round = number == self.rounds or self._still(scorer, earlier, self.rounds - number)
-        if sampled:
-            work = self._pass(first, scorer, None, True, of_sample=False, learned=sums)
-            sums = work.total_sums(self, (yield work))
         return sums, number
 
     def _pass(
@@ -242,15 +252,15 @@ class TransductiveAnchoredMixture(AnchoredMixture):
         scorer: Scorer,
         earlier: Sums | None,
         last_round: bool,
-        *,
-        of_sample: bool,
-        learned: Sums | None = None,
+        sample: int | None,
+        whole: WholeRound | None,
     ) -> MixturePass:
-        """A round with this scorer, which follows from `earlier` or `learned`, as a pass over parts."""
+        """A round with this scorer, which follows from `earlier`, as a pass over parts; for a sample, of the labels'
+        changes since the `whole` round."""
         x = self._for_products(first[:FIRST_ROWS], scorer, LABEL_SHARE)
-        mixture, known = scorer.mixture, earlier or learned
+        mixture = scorer.mixture
         typical = None if earlier is not None else to_numpy(posteriors_of(scorer.text.of(x)).mean(axis=0))
-        arrays = None if known is None else {name: to_numpy(array) for name, array in known.arrays().items()}
+        arrays = None if earlier is None else {name: to_numpy(array) for name, array in earlier.arrays().items()}
         params = self.get_params()
         return MixturePass(
             type(self),
@@ -261,8 +271,9 @@ class TransductiveAnchoredMixture(AnchoredMixture):
             counted=earlier is not None,
             last_round=last_round,
             wide=first.dtype == Backend.of(self.prototypes).xp.float64,
-            of_sample=of_sample,
+            sample=sample,
             first_visit=earlier is None,
+            whole=None if sample is None else whole,
         )
 
     def _count(self, rows: Rows, scorer: Scorer, earlier: Sums | None, last_round: bool) -> Sums:
@@ -360,6 +371,16 @@ def _origin(features: Array, gaussians: Gaussians | None) -> Array:
     return xp.astype(xp.astype(xp.mean(features, axis=0), xp.float32), xp.float64)
 
 
+@dataclass(frozen=True)
+class WholeRound:
+    """A round over all rows."""
+
+    sums: Mapping[str, np.ndarray]
+    """That its labels follow from."""
+    result: Sums | None
+    """The sums with these labels."""
+
+
 @dataclass
 class MixturePass(Pass):
     """A round of the mixture. What is sent is the sums of the round before: K d + d^2 numbers."""
@@ -377,28 +398,39 @@ class MixturePass(Pass):
     last_round: bool
     wide: bool
     """Whether products are float64."""
-    of_sample: bool = False
+    sample: int | None = None
     first_visit: bool = True
-    _ready: dict[str | None, tuple[TransductiveAnchoredMixture, Scorer]] = field(default_factory=dict, repr=False)
-    """The method with these sums, by device."""
+    whole: WholeRound | None = None
+    """The round over all rows that the labels of a sample are compared with."""
+    _ready: dict[str | None, tuple[TransductiveAnchoredMixture, list[Scorer]]] = field(default_factory=dict, repr=False)
+    """The method, with the scorer of these sums and that of the whole round, by device."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_ready": {}}
+        whole = None if self.whole is None else replace(self.whole, result=None)  # only the driver needs it
+        return {**self.__dict__, "_ready": {}, "whole": whole}
 
     def part(self, rows: Array, first_row: int, device: str | None) -> dict[str, np.ndarray]:
         if device not in self._ready:
             made = self.method(**on_device(self.params, device))
-            known = made._zero_sums() if self.sums is None else _sums_like(made, self.sums)
-            self._ready[device] = made, made._scorer_of(made._estimate(known))
-        method, scorer = self._ready[device]
-        found = self._new_sums(method, None)
+            known = [made._zero_sums() if self.sums is None else _sums_like(made, self.sums)]
+            if self.whole is not None:
+                known.append(_sums_like(made, self.whole.sums))
+            self._ready[device] = made, [made._scorer_of(made._estimate(sums)) for sums in known]
+        method, scorers = self._ready[device]
         checked = method._rows(rows)
         checked = checked.wide() if self.wide else checked
+        numbers = []
         with Backend.of(method.prototypes).computing():
-            method._count_part(
-                checked, slice(0, len(checked)), scorer, found, counted=self.counted, last_round=self.last_round
-            )
-        return found.numbers()
+            for scorer in scorers:
+                found = self._new_sums(method, None)
+                method._count_part(
+                    checked, slice(0, len(checked)), scorer, found, counted=self.counted, last_round=self.last_round
+                )
+                numbers.append(found.numbers())
+        if self.whole is None:
+            return numbers[0]
+        labels, before = numbers[0]["labels"], numbers[1]["labels"]
+        return {"changes": labels - before, "counts": labels[:, self.origin.shape[0]], "rows": numbers[0]["rows"]}
 
     def _new_sums(self, method: TransductiveAnchoredMixture, earlier: Sums | None) -> SetSums:
         backend = Backend.of(method.prototypes)
@@ -412,9 +444,30 @@ class MixturePass(Pass):
         return total
 
     def total_sums(self, method: TransductiveAnchoredMixture, total: Mapping[str, np.ndarray]) -> Sums:
-        """The sums over all rows, from the added results of the parts."""
+        """The sums over all rows, from the added results of the parts; for a sample, an estimate of them."""
+        if self.whole is not None and self.whole.result is not None:
+            return _changed(self.whole.result, total, self.origin)
         earlier = _sums_like(method, self.sums) if self.counted and self.sums is not None else None
         return self._new_sums(method, earlier).add_numbers(total).result()
+
+
+def _changed(whole: Sums, total: Mapping[str, np.ndarray], origin: np.ndarray) -> Sums:
+    """The sums of a round over all rows, with the changes of the labels of a sample, as if they were those of all."""
+    backend, d = Backend.of(whole.counts), origin.shape[0]
+    xp = backend.xp
+    share = float(total["rows"]) / whole.n_samples
+    found, alone = (backend.asarray(total[name] / share, xp.float64) for name in ("changes", "counts"))
+    counts = whole.counts + found[:, d]
+    weighted = whole.weighted + found[:, :d] + found[:, d : d + 1] * backend.asarray(origin, xp.float64)
+    # Of a class with few samples only their number is known: its mean stays that of the whole round.
+    doubtful = counts <= DOUBTFUL_SHARE * alone
+    present = whole.counts > 0
+    alone = xp.where(present, alone, xp.zeros_like(alone))
+    means = whole.weighted / xp.where(present, whole.counts, xp.ones_like(alone))[:, None]
+    counts = xp.where(doubtful, alone, counts)
+    weighted = xp.where(doubtful[:, None], alone[:, None] * means, weighted)
+    exact = whole.n_samples / xp.sum(counts)
+    return whole.with_labels(counts=counts * exact, weighted=weighted * exact)
 
 
 def _sums_like(method: TransductiveAnchoredMixture, arrays: Mapping[str, np.ndarray]) -> Sums:
