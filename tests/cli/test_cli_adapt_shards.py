@@ -45,9 +45,9 @@ def test_dry_run_and_json(call, folder):
     done = call(*command(path, "--dry-run", "--json", "--fit-rows", 0.5))
     planned = json.loads(done.stdout)["plan"]
     assert (planned["rows"], planned["fit_rows"], planned["shards"]) == (600, 300, 3)
-    # three rounds over all rows, seven over 300, and the pass that answers
-    assert planned["most_bytes_read"] == (3 * 600 + 7 * 300 + 600) * 16 * 8
-    assert "at most 3 over all rows and 7 over samples of 300" in " ".join(
+    # four rounds over all rows, six over 300, and the pass that answers
+    assert planned["most_bytes_read"] == (4 * 600 + 6 * 300 + 600) * 16 * 8
+    assert "at most 4 over all rows and 6 over samples of 300" in " ".join(
         call(*command(path, "--dry-run", "--fit-rows", 0.5)).stdout.split()
     )
     assert planned["seconds"] > 0

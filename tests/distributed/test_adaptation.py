@@ -14,10 +14,8 @@ import pytest
 
 from worker_functions import double_slowly, slow_once
 from zeroshift import OnlineAnchoredMixture, TransductiveADAPT, TransductiveAnchoredMixture
-from zeroshift.arrays import Backend
 from zeroshift.distributed import FeatureShards, LocalExecutor, ShardError, adapt, follow_shards, plan
 from zeroshift.distributed.adaptation import make_tasks, sample_numbers
-from zeroshift.mixture.sums import Sums
 from zeroshift.mixture.transductive import _changed
 from zeroshift.testing import make_problem
 
@@ -118,24 +116,38 @@ def test_samples_that_are_all_rows_are_exact(problem, dtype):
         samples.append(work.sample)
         total = work.add({}, work.part(features[:400], 0, None))
         total = work.add(total, work.part(features[400:], 400, None))
-    assert samples == [None, None, 0, 1, 2, 3, 4, 5, 6, None]
+    assert samples == [None, None, None, 0, 1, 2, 3, 4, 5, None]
     assert np.abs(made.predict(features) - exact.predict(features)).max() < (1e-9 if dtype == np.float64 else 1e-6)
 
 
-def test_class_that_a_sample_hardly_has():
-    """A difference of large numbers says nothing about a small one: the class keeps its mean, and has no negative
-    number of samples."""
-    whole = Sums.zeros(Backend.of(np.eye(2)), 2, 3)._replace(
-        counts=np.array([60.0, 40.0]), weighted=np.array([[30.0, 0.0, 0.0], [0.0, 20.0, 8.0]]),
-        posteriors=np.array([60.0, 40.0]),
-    )  # fmt: skip
-    changes = np.zeros((2, 8))
-    changes[:, 3] = 5.0, -5.0  # a tenth of the rows: 50 samples fewer in the second class, which has 40
-    changes[:, 1] = 4.0, -4.0
-    found = _changed(whole, {"changes": changes, "counts": np.array([9.0, 1.0]), "rows": np.array(10)}, np.zeros(3))
-    assert abs(found.counts.sum() - 100) < 1e-9
-    assert np.allclose(found.counts, np.array([110, 10]) / 1.2)
-    assert np.allclose(found.weighted[1] / found.counts[1], [0.0, 0.5, 0.2])
+def test_changes_that_may_be_chance(problem):
+    """Random labels of few rows move no mean, those of all rows do; and no class has less than nothing."""
+    features, prototypes, _ = problem
+    made = TransductiveAnchoredMixture(prototypes, logit_scale=20.0)
+    made.adapt(features)
+    before = made._sums.weighted / made._sums.counts[:, None]
+
+    def changed(labels):
+        columns = np.column_stack([features[: len(labels)], np.ones(len(labels))])
+        distances = ((features[: len(labels), None] - before) ** 2).sum(axis=2)
+        total = {"changes": labels.T @ columns, "squares": (labels**2).sum(axis=0), "counts": np.full(7, 1.0)}
+        total["moments"] = (labels**2 * distances).sum(axis=0)
+        found = _changed(made._sums, {**total, "rows": np.array(len(labels))}, np.zeros(24))
+        assert abs(found.counts.sum() - 900) < 1e-9
+        assert found.counts.min() > 0
+        return np.abs(found.weighted / found.counts[:, None] - before).max()
+
+    rng = np.random.default_rng(0)
+
+    def random_labels(rows):
+        return rng.dirichlet(np.full(7, 0.1), rows) - rng.dirichlet(np.full(7, 0.1), rows)
+
+    moved = np.array([changed(random_labels(30)) for _ in range(40)])
+    assert np.median(moved) < 0.05
+    kept = np.zeros((900, 7))
+    kept[np.arange(900), made.predict(features).argmin(axis=1)] = 0.1  # not by chance: all rows say it
+    assert changed(kept - kept.mean(axis=1, keepdims=True)) > 0.0
+    changed(np.tile([1.0, 0, 0, -1.0, 0, 0, 0], (300, 1)))  # more than are in the class
 
 
 def test_samples_have_different_rows(problem):

@@ -55,8 +55,8 @@ FitRows = Annotated[
     float | None,
     typer.Option(
         "--fit-rows", metavar="NUMBER",
-        help="Rows of the random samples that most rounds are over: a share up to 1, or a number. The first two rounds "
-        "and the last one are over all rows.",
+        help="Rows of the random samples that most rounds are over: a share up to 1, or a number. The first three "
+        "rounds and the last one are over all rows.",
         show_default="all, up to 2,000,000", rich_help_panel=PANEL,
     ),
 ]  # fmt: skip

@@ -541,8 +541,8 @@ def adapt(
     on : `local`, `local:N`, `ray`, `ray://host:port`, or an executor.
     out : folder for the answers and for what a killed run continues from; without it, the method only learns.
     class_names : the predictions are these names instead of class indices.
-    fit_rows : share (up to 1) or number of rows in a uniform sample. The first two rounds and the last one are over all
-        rows, the others over such samples, each another. By default all rows, up to two million.
+    fit_rows : share (up to 1) or number of rows in a uniform sample. The first three rounds and the last one are over
+        all rows, the others over such samples, each another. By default all rows, up to two million.
     exact : every round over all rows.
     normalize : scale rows to unit length.
     on_bad_shard : "raise", or "skip" to leave out shards that cannot be read.

@@ -38,16 +38,16 @@ FIRST_ROWS = 256
 CACHED_NUMBERS = 2_000_000
 """Numbers in the features and scores of one chunk on a CPU, chosen so that they stay in its caches."""
 
-WHOLE_ROUNDS = 2
+WHOLE_ROUNDS = 3
 """First rounds that are over all rows even if the others are over samples."""
 
-DOUBTFUL_SHARE = 0.5
-"""The number of samples of a class, computed from what changed, is not used if it is below this share of what the
-sample alone says: the sum of its features is then mostly noise."""
+LEAST_SHARE = 0.5
+"""A class keeps at least this share of the samples that a sample alone says, whatever the changes say."""
 
-ARRAYS_TO_COUNT, ARRAYS_FOR_ZERO_SHOT, ARRAYS_TO_PREDICT, ARRAYS_FOR_ALL = 3, 5, 5, 10
-"""Arrays of K numbers in memory per row: in a round that only counts, in one that counts zero-shot posteriors, for
-answers, and in one that computes posteriors, distances and confidences. Measured: up to one less."""
+ARRAYS_TO_COUNT, ARRAYS_FOR_CHANGES, ARRAYS_FOR_ZERO_SHOT, ARRAYS_TO_PREDICT, ARRAYS_FOR_ALL = 3, 5, 5, 5, 10
+"""Arrays of K numbers in memory per row: in a round that only counts, in one that compares labels, in one that counts
+zero-shot posteriors, for answers, and in one that computes posteriors, distances and confidences. Measured: up to one
+less."""
 
 
 class TransductiveAnchoredMixture(AnchoredMixture):
@@ -207,8 +207,8 @@ class TransductiveAnchoredMixture(AnchoredMixture):
     def learn_in_passes(self, first: Array, *, sampled: bool = False) -> Learning:
         """Learn a set that is stored in parts: see `zeroshift.passes`. `first` are its first rows, 256 or all.
 
-        If `sampled`, the first two rounds and the last one are over all rows. Each of the others is over another
-        sample, of which it takes how labels differ from those of the second round: that varies less from sample to
+        If `sampled`, the first three rounds and the last one are over all rows. Each of the others is over another
+        sample, of which it takes how labels differ from those of the third round: that varies less from sample to
         sample than the labels themselves.
         """
         first = check_matrix("first", first[:FIRST_ROWS], columns=self.dimension, classes=self.n_classes)
@@ -330,6 +330,37 @@ class TransductiveAnchoredMixture(AnchoredMixture):
             if y is not None:
                 sums.add_features(chunk, y, relative)
 
+    def _count_changes(self, rows: Rows, scorers: Sequence[Scorer], origin: np.ndarray) -> dict[str, np.ndarray]:
+        """How the labels by the first scorer differ from those by the second, added up over the rows: times features
+        relative to the origin; squared; and squared times the squared distance to the mean of the class. Also the sum
+        of the labels."""
+        backend, d = Backend.of(self.prototypes), self.dimension
+        changes = backend.zeros((self.n_classes, d + 1))
+        counts, squares, moments = (backend.zeros((self.n_classes,)) for _ in range(3))
+        mixture = scorers[1].mixture
+        assert mixture is not None
+        means = mixture.gaussians.means - backend.asarray(origin)
+        lengths = backend.xp.linalg.vecdot(means, means)
+        first = self._for_products(rows[:1], scorers[0], LABEL_SHARE)
+        size = min(len(rows), self._chunk_rows(first.dtype.itemsize, ARRAYS_FOR_CHANGES))
+        for _, block in rows.blocks(size, reuse=True):
+            x = self._for_products(block, scorers[0], LABEL_SHARE)
+            labels = posteriors_of(scorers[0].scores(x, None))
+            counts += backend.xp.sum(labels, axis=0)
+            labels -= posteriors_of(scorers[1].scores(x, None))
+            relative = x - backend.asarray(origin, x.dtype)
+            changes[:, :d] += labels.T @ relative
+            changes[:, d] += backend.xp.sum(labels, axis=0)
+            labels *= labels
+            squares += backend.xp.sum(labels, axis=0)
+            distances = relative @ backend.asarray(-2.0 * means, x.dtype).T
+            distances += backend.asarray(lengths, x.dtype)
+            distances += backend.xp.linalg.vecdot(relative, relative)[:, None]
+            distances *= labels
+            moments += backend.xp.sum(distances, axis=0)
+        found = {"changes": changes, "squares": squares, "moments": moments, "counts": counts}
+        return {name: to_numpy(numbers) for name, numbers in found.items()} | {"rows": np.array(len(rows))}
+
     def _soft_labels(
         self, x: Array, second: Array | None, log_y: Array, mixture: Mixture, sums: SetSums, *, with_confidences: bool
     ) -> Array:
@@ -419,18 +450,14 @@ class MixturePass(Pass):
         method, scorers = self._ready[device]
         checked = method._rows(rows)
         checked = checked.wide() if self.wide else checked
-        numbers = []
         with Backend.of(method.prototypes).computing():
-            for scorer in scorers:
-                found = self._new_sums(method, None)
-                method._count_part(
-                    checked, slice(0, len(checked)), scorer, found, counted=self.counted, last_round=self.last_round
-                )
-                numbers.append(found.numbers())
-        if self.whole is None:
-            return numbers[0]
-        labels, before = numbers[0]["labels"], numbers[1]["labels"]
-        return {"changes": labels - before, "counts": labels[:, self.origin.shape[0]], "rows": numbers[0]["rows"]}
+            if self.whole is not None:
+                return method._count_changes(checked, scorers, self.origin)
+            found = self._new_sums(method, None)
+            method._count_part(
+                checked, slice(0, len(checked)), scorers[0], found, counted=self.counted, last_round=self.last_round
+            )
+        return found.numbers()
 
     def _new_sums(self, method: TransductiveAnchoredMixture, earlier: Sums | None) -> SetSums:
         backend = Backend.of(method.prototypes)
@@ -452,22 +479,43 @@ class MixturePass(Pass):
 
 
 def _changed(whole: Sums, total: Mapping[str, np.ndarray], origin: np.ndarray) -> Sums:
-    """The sums of a round over all rows, with the changes of the labels of a sample, as if they were those of all."""
+    """The sums of a round over all rows, with the changes of the labels of a sample, as if they were those of all.
+
+    The changes of the means are multiplied by the share of their squares that is not explained by chance, and so are
+    those of the numbers of samples: with few rows per class, little but noise changes, and it would add up.
+    """
     backend, d = Backend.of(whole.counts), origin.shape[0]
     xp = backend.xp
-    share = float(total["rows"]) / whole.n_samples
-    found, alone = (backend.asarray(total[name] / share, xp.float64) for name in ("changes", "counts"))
-    counts = whole.counts + found[:, d]
-    weighted = whole.weighted + found[:, :d] + found[:, d : d + 1] * backend.asarray(origin, xp.float64)
-    # Of a class with few samples only their number is known: its mean stays that of the whole round.
-    doubtful = counts <= DOUBTFUL_SHARE * alone
-    present = whole.counts > 0
-    alone = xp.where(present, alone, xp.zeros_like(alone))
-    means = whole.weighted / xp.where(present, whole.counts, xp.ones_like(alone))[:, None]
-    counts = xp.where(doubtful, alone, counts)
-    weighted = xp.where(doubtful[:, None], alone[:, None] * means, weighted)
-    exact = whole.n_samples / xp.sum(counts)
-    return whole.with_labels(counts=counts * exact, weighted=weighted * exact)
+    n = whole.n_samples
+    share = float(total["rows"]) / n
+    changes, squares, moments, alone = (
+        backend.asarray(total[name], xp.float64) / share for name in ("changes", "squares", "moments", "counts")
+    )
+    variance = (1.0 - share) / share  # of a sum over the sample, relative to the sum of squares
+    changed = changes[:, d]
+    features = changes[:, :d] + changed[:, None] * backend.asarray(origin, xp.float64)
+    means = whole.weighted / _positive(whole.counts)[:, None]
+    counts = _positive(xp.maximum(whole.counts + changed, LEAST_SHARE * xp.maximum(whole.counts, alone)))
+    moves = (features - changed[:, None] * means) / counts[:, None]
+    means = means + _not_chance(variance * moments / counts, counts * xp.linalg.vecdot(moves, moves)) * moves
+    counts = xp.maximum(
+        whole.counts + _not_chance(variance * squares, changed * changed) * changed, LEAST_SHARE * alone
+    )
+    counts = counts * (n / xp.sum(counts))
+    return whole.with_labels(counts=counts, weighted=counts[:, None] * means)
+
+
+def _positive(counts: Array) -> Array:
+    """Counts to divide by: 1 instead of 0."""
+    xp = Backend.of(counts).xp
+    return xp.where(counts > 0, counts, xp.ones_like(counts))
+
+
+def _not_chance(chance: Array, squares: Array) -> float:
+    """The share of the sum of these squares that is not explained by chance."""
+    xp = Backend.of(squares).xp
+    found = float(xp.sum(squares))
+    return max(0.0, 1.0 - float(xp.sum(chance)) / found) if found > 0 else 0.0
 
 
 def _sums_like(method: TransductiveAnchoredMixture, arrays: Mapping[str, np.ndarray]) -> Sums:
