@@ -3,6 +3,7 @@
 python benchmarks/scale_fit_rows.py             the bundled packs
 python benchmarks/scale_fit_rows.py --shares    one of them, with samples of several sizes
 python benchmarks/scale_fit_rows.py --clip      features of CLIP in ../shared/packs/clip
+python benchmarks/scale_fit_rows.py --draws 1   fewer draws than 4, with any of these
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from sections import machine, replace_section
 from zeroshift import FeatureSet, TransductiveAnchoredMixture, normalize
 from zeroshift.data import packs
 from zeroshift.distributed import FeatureShards, adapt
+from zeroshift.report.formatting import counted
 
-ROWS, NOISE, DRAWS = 100_000, 0.2, 4
+ROWS, NOISE = 100_000, 0.2
+DRAWS = int(sys.argv[sys.argv.index("--draws") + 1]) if "--draws" in sys.argv else 4
 
 CLIP = Path(__file__).resolve().parents[2] / "shared" / "packs" / "clip"
 
@@ -69,7 +72,7 @@ def compare_shares() -> None:
         each = ", ".join(f"{draw:+.2f}" for draw in draws)
         root = float((draws**2).mean() ** 0.5)
         lines.append(f"| {share * ROWS:,.0f} | {draws.mean():+.2f} | {root:.2f} | {labels:.1f} % | {each} |")
-    lines += ["", f"{SHARES_OF}, {ROWS:,} rows, {DRAWS} draws. {machine()}."]
+    lines += ["", f"{SHARES_OF}, {ROWS:,} rows, {counted(DRAWS, 'draw')}. {machine()}."]
     replace_section("scale_fit_shares", "\n".join(lines))
 
 
@@ -92,9 +95,10 @@ def compare_packs(sets: Iterable[tuple[str, FeatureSet]], section: str) -> None:
     every = np.concatenate(differences)
     lines += [
         "",
-        f"{ROWS:,} rows each, {DRAWS} draws of copies, noise and sample. Mean difference {every.mean():+.2f} points, "
-        f"standard error {every.std(ddof=1) / len(every) ** 0.5:.2f}; of single draws between {every.min():+.2f} and "
-        f"{every.max():+.2f}, root mean square {float((every**2).mean() ** 0.5):.2f}. {machine()}.",
+        f"{ROWS:,} rows each, {counted(DRAWS, 'draw')} of copies, noise and sample. Mean difference "
+        f"{every.mean():+.2f} points, standard error {every.std(ddof=1) / len(every) ** 0.5:.2f}; of single draws "
+        f"between {every.min():+.2f} and {every.max():+.2f}, root mean square {(every**2).mean() ** 0.5:.2f}. "
+        f"{machine()}.",
     ]
     replace_section(section, "\n".join(lines))
 
