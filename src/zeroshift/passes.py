@@ -26,8 +26,9 @@ Numbers = dict[str, np.ndarray]
 class Pass(ABC):
     """A function of a part of the rows, sent to other processes, whose results are added in the order of the parts."""
 
-    of_sample: bool = False
-    """Whether a sample of the rows is enough."""
+    sample: int | None = None
+    """Number of the sample of the rows that is enough; None for all rows. Different samples have different rows, as far
+    as there are enough."""
     first_visit: bool = True
     """Whether no earlier pass has seen the rows; if so, they are checked."""
 

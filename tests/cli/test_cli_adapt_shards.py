@@ -45,8 +45,11 @@ def test_dry_run_and_json(call, folder):
     done = call(*command(path, "--dry-run", "--json", "--fit-rows", 0.5))
     planned = json.loads(done.stdout)["plan"]
     assert (planned["rows"], planned["fit_rows"], planned["shards"]) == (600, 300, 3)
-    # ten rounds over 300 rows, one over all, and the pass that answers
-    assert planned["most_bytes_read"] == (10 * 300 + 600 + 600) * 16 * 8
+    # four rounds over all rows, six over 300, and the pass that answers
+    assert planned["most_bytes_read"] == (4 * 600 + 6 * 300 + 600) * 16 * 8
+    assert "at most 4 over all rows and 6 over samples of 300" in " ".join(
+        call(*command(path, "--dry-run", "--fit-rows", 0.5)).stdout.split()
+    )
     assert planned["seconds"] > 0
     assert not (path / "out").exists()
     result = json.loads(call(*command(path, "--json", "--fit-rows", 0.5)).stdout)["result"]

@@ -50,8 +50,9 @@ def test_kept_or_not_the_bits_are_the_same(problem, method, normalize, monkeypat
         assert more > 2 * reads
 
 
-def test_a_sample_is_kept_apart_from_all_rows(problem, monkeypatch):
-    kept, _ = run(TransductiveAnchoredMixture, problem, monkeypatch, fit_rows=0.5)
+def test_samples_are_taken_from_kept_rows(problem, monkeypatch):
+    kept, reads = run(TransductiveAnchoredMixture, problem, monkeypatch, fit_rows=0.5)
+    assert reads == 7
     monkeypatch.setattr(device_rows, "_free_share", lambda device: 0.0)
     np.testing.assert_array_equal(kept, run(TransductiveAnchoredMixture, problem, monkeypatch, fit_rows=0.5)[0])
 

@@ -47,3 +47,9 @@ def test_a_write_that_fails_leaves_no_part(tmp_path, monkeypatch, before):
         folder.write("a.txt", b"2345")
     assert folder.names() == (["a.txt"] if before else [])
     assert folder.read("a.txt") == (b"1" if before else None)
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=r"the folder .*file/out cannot be made \(.+\)\. Fix: another output folder"):
+        Folder(f"{tmp_path}/file/out").write("a.txt", b"1")

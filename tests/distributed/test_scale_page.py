@@ -17,7 +17,7 @@ def test_costs():
     assert len(rows) == 4
     for power, exact, terabytes, factor, exponent, hours, dollars in rows:
         count = 10 ** int(power)
-        visited = 11 * count if exact else 10 * 2_000_000 + 2 * count
+        visited = 11 * count if exact else 5 * count + 6 * 2_000_000
         assert abs(float(factor) * 10 ** int(exponent) / visited - 1) < 0.03
         assert float(terabytes) == round(count * 512 * 2 / 1e12, 2)
         assert float(hours) == round(visited / 11_000 / 3600, 1)

@@ -53,6 +53,40 @@ def test_formats(tmp_path, kind, url):
     assert np.array_equal(shards.shards[1].read(17, 40), features[67:90])
 
 
+@pytest.mark.parametrize("kind", ["fixed", "list", "large"])
+def test_null_rows_and_lists_of_other_lengths(tmp_path, kind):
+    """No row may be left out without a word: those after it would get the answers of others."""
+    import pyarrow
+    from pyarrow import parquet
+
+    rows = [row.tolist() for row in np.eye(8)]
+    types = {
+        "fixed": pyarrow.list_(pyarrow.float32(), 8),
+        "list": pyarrow.list_(pyarrow.float32()),
+        "large": pyarrow.large_list(pyarrow.float32()),
+    }
+
+    def open_rows(given):
+        parquet.write_table(
+            pyarrow.table({"embedding": pyarrow.array(given, types[kind])}), tmp_path / "0.parquet", row_group_size=3
+        )
+        return FeatureShards.open(tmp_path).shards[0]
+
+    assert np.array_equal(open_rows(rows).read(2, 7), np.eye(8)[2:7])
+    missing = open_rows([None, *rows[1:5], None, *rows[6:]])
+    assert np.array_equal(missing.read(1, 5), np.eye(8)[1:5])
+    with pytest.raises(ShardError, match=r"0\.parquet cannot be used: row 0 is null\. Fix"):
+        missing.read(0, 3)
+    with pytest.raises(ShardError, match="row 5 is null"):
+        missing.read(4, 8)
+    if kind != "fixed":
+        other = open_rows([*rows[:4], rows[4][:7], [*rows[5], 0.0], *rows[6:]])  # as many numbers in all
+        with pytest.raises(ShardError, match="row 4 has 7 numbers, not 8"):
+            other.read(2, 8)
+        with pytest.raises(ShardError, match="all rows of column 'embedding' are null or empty"):
+            open_rows([None, None])
+
+
 def test_truncated_file(tmp_path):
     np.save(tmp_path / "a.npy", np.eye(4))
     np.save(tmp_path / "b.npy", np.eye(4))

@@ -56,8 +56,8 @@ FitRows = Annotated[
     float | None,
     typer.Option(
         "--fit-rows", metavar="NUMBER",
-        help="Rows of the random sample that the rounds are over: a share up to 1, or a number. One more round over "
-        "all rows follows.",
+        help="Rows of the random samples that most rounds are over: a share up to 1, or a number. The first three "
+        "rounds and the last one are over all rows.",
         show_default="all, up to 2,000,000", rich_help_panel=PANEL,
     ),
 ]  # fmt: skip
@@ -342,13 +342,14 @@ def _classes_of(source: str, prototypes: Path | None) -> tuple[np.ndarray, dict[
 
 
 def plan_table(source: str, planned: Plan, scale: str) -> ReportTable:
-    sampled = planned.fit_rows < planned.rows
+    samples = planned.most_rounds - planned.whole_rounds
+    rounds = f"at most {planned.most_rounds} over all rows"
+    if samples:
+        rounds = f"at most {planned.whole_rounds} over all rows and {samples} over samples of {planned.fit_rows:,}"
     entries = {
         "features": f"{planned.rows:,} rows in {counted(planned.shards, 'shard')}, {file_size(planned.bytes)}",
         "logit scale": scale,
-        "rounds": f"at most {planned.most_rounds} over {planned.fit_rows:,} rows"
-        + (", then one over all" if sampled else "")
-        + ", and one pass that answers",
+        "rounds": f"{rounds}, then a pass that answers",
         "read": f"at most {file_size(planned.most_bytes_read)} ({source})",
         "tasks": f"{planned.tasks:,} per round, for {counted(planned.workers, 'worker')}",
         "memory": f"{file_size(planned.memory_per_worker)} per worker, beyond Python and its libraries",
@@ -359,11 +360,12 @@ def plan_table(source: str, planned: Plan, scale: str) -> ReportTable:
 
 
 def _result_table(method: Method, result: Result, scale: str) -> ReportTable:
+    sampled = f", with samples of {result.fit_rows:,}" if result.fit_rows < result.rows else ""
     rate = result.rows * result.passes / max(result.seconds, 1e-9)
     entries = {
         "method": method.name,
         "logit scale": scale,
-        "rows": f"{result.rows:,}, of which {result.fit_rows:,} in the rounds",
+        "rows": f"{result.rows:,}" + sampled,
         "rounds": str(result.rounds),
         "seconds": f"{result.seconds:,.1f} ({rate:,.0f} rows/s and pass)",
         "predictions": f"{result.out}/predictions",

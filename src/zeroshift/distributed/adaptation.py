@@ -33,6 +33,7 @@ from zeroshift.distributed.folders import Folder
 from zeroshift.distributed.shards import FeatureShards, Shard, ShardError
 from zeroshift.method import Method
 from zeroshift.methods import ZeroShot
+from zeroshift.mixture.transductive import WHOLE_ROUNDS
 from zeroshift.passes import Pass, RowsWanted
 
 __all__ = ["Plan", "Result", "adapt", "plan"]
@@ -41,7 +42,7 @@ TASK_ROWS = 131_072
 """Rows per task. Smaller tasks waste less when a worker dies, larger ones send fewer sums."""
 
 ALL_ROUNDS_ROWS = 2_000_000
-"""Up to so many rows every round is over all rows; beyond, the rounds are over a sample of this size."""
+"""Up to so many rows every round is over all rows; beyond, most rounds are over samples of this size."""
 
 SAVE_SECONDS = 10.0
 """Time between two saves of the sums within a pass."""
@@ -82,8 +83,10 @@ class Plan:
     bytes: int
     tasks: int
     fit_rows: int
-    """Rows that the rounds are over."""
+    """Rows of the rounds that are over samples; all rows if none is."""
     most_rounds: int
+    whole_rounds: int
+    """Rounds that are over all rows, if all rounds are needed."""
     most_bytes_read: int
     """In all rounds and in the pass that answers."""
     workers: int
@@ -200,43 +203,40 @@ class Reading:
 
 @dataclass
 class PassTask:
-    """A pass over one task, in a worker; with `share`, over a sample of its rows."""
+    """A pass over one task, in a worker; over a share of its rows, if the pass is over a sample."""
 
     work: Pass
     reading: Reading
-    share: float | None
+    share: float
     device: str | None
     run: str = ""
-    """A key of the rows that the pass is over."""
+    """A key of the run, whose rows a GPU keeps."""
 
     def __call__(self, task: Task) -> tuple[dict[str, np.ndarray], list[str], int]:
+        numbers = None if self.work.sample is None else sample_numbers(task, self.share, self.work.sample)
         if self.device is not None and is_gpu(self.device):  # it takes a millisecond to limit the threads of a BLAS
-            return self._part(task, *self._device_rows(task, self.device))
+            return self._part(task, *self._device_rows(task, self.device, numbers))
         with threadpool_limits(1, user_api="blas"):
-            return self._part(task, *self._read(task, check=self.work.first_visit))
+            return self._part(task, *self.reading.rows(task, check=self.work.first_visit, numbers=numbers))
 
     def _part(self, task: Task, rows: Array, bad: list[str]) -> tuple[dict[str, np.ndarray], list[str], int]:
         return ({} if not len(rows) else self.work.part(rows, task.first_row, self.device)), bad, len(rows)
 
-    def _device_rows(self, task: Task, device: str) -> tuple[Array, list[str]]:
-        """The rows of a task on a GPU, and the shards that could not be read."""
+    def _device_rows(self, task: Task, device: str, numbers: np.ndarray | None) -> tuple[Array, list[str]]:
+        """The rows of a task on a GPU, or those with these numbers, and the shards that could not be read."""
         kept = kept_rows()
         found = kept.find(self.run, device, task.number)
         if found is not None:
-            return found, []
-        rows, bad = self._read(task, check=False)
+            return (found if numbers is None else found[numbers]), []
+        rows, bad = self.reading.rows(task, check=False, numbers=numbers)
         moved = kept.move(rows, device)
         if self.work.first_visit and len(rows) and not self.reading.normalize and not _pass_check(moved):
             # Read once more, to find out which row of which shard is bad.
-            rows, bad = self._read(task, check=True)
+            rows, bad = self.reading.rows(task, check=True, numbers=numbers)
             moved = kept.move(rows, device)
-        if not bad:
+        if not bad and numbers is None:
             kept.keep(self.run, device, task.number, moved)
         return moved, bad
-
-    def _read(self, task: Task, *, check: bool) -> tuple[np.ndarray, list[str]]:
-        numbers = None if self.share is None else sample_numbers(task, self.share)
-        return self.reading.rows(task, check=check, numbers=numbers)
 
 
 def _pass_check(rows: Array) -> bool:
@@ -248,11 +248,11 @@ def _pass_check(rows: Array) -> bool:
     return True
 
 
-def sample_numbers(task: Task, share: float) -> np.ndarray:
-    """Rows of a uniform sample within a task; the same in every round."""
+def sample_numbers(task: Task, share: float, sample: int) -> np.ndarray:
+    """Rows of a uniform sample within a task. Other samples have other rows, until all rows were in one."""
     count = int((task.first_row + task.rows) * share) - int(task.first_row * share)
-    chosen = np.random.default_rng([task.number, 23]).choice(task.rows, count, replace=False)
-    return np.sort(chosen)
+    order = np.random.default_rng([task.number, 23]).permutation(task.rows)
+    return np.sort(np.roll(order, -sample * count)[:count])
 
 
 @dataclass
@@ -273,7 +273,6 @@ class AnswerTask:
     state: bytes
     method: type[Method]
     reading: Reading
-    check: bool
     device: str | None
     folder: Folder
     class_names: tuple[str, ...] | None
@@ -288,7 +287,7 @@ class AnswerTask:
             for shard, start, stop in task.pieces:
                 for first in range(start, stop, ANSWER_ROWS):
                     last = min(stop, first + ANSWER_ROWS)
-                    rows, failed = self.reading.rows(Task(0, 0, ((shard, first, last),)), check=self.check)
+                    rows, failed = self.reading.rows(Task(0, 0, ((shard, first, last),)), check=False)
                     bad += failed
                     if not failed:
                         answer = method.predict(rows)
@@ -515,8 +514,8 @@ def plan(
         workers = executor.workers
         cores = count_cores() if isinstance(executor, LocalExecutor) else workers
     rounds = int(getattr(method, "rounds", 1))
-    # A round over a sample reads its rows only; one more round over all rows follows.
-    visited = fitted * rounds + (shards.rows if fitted < shards.rows else 0) + shards.rows
+    whole = rounds if fitted == shards.rows else min(rounds, WHOLE_ROUNDS + 1)
+    visited = (whole + 1) * shards.rows + (rounds - whole) * fitted
     tasks = len(make_tasks(shards, task_rows))
     seconds = None
     rows = np.zeros((0, 1))
@@ -540,6 +539,7 @@ def plan(
         tasks=tasks,
         fit_rows=fitted,
         most_rounds=rounds,
+        whole_rounds=whole,
         most_bytes_read=visited * (shards.bytes // shards.rows),
         workers=workers,
         memory_per_worker=memory,
@@ -571,8 +571,8 @@ def adapt(
     on : `local`, `local:N`, `ray`, `ray://host:port`, or an executor.
     out : folder for the answers and for what a killed run continues from; without it, the method only learns.
     class_names : the predictions are these names instead of class indices.
-    fit_rows : share (up to 1) or number of rows in the uniform sample that the rounds are over; one more round over
-        all rows follows. By default all rows, up to two million.
+    fit_rows : share (up to 1) or number of rows in a uniform sample. The first three rounds and the last one are over
+        all rows, the others over such samples, each another. By default all rows, up to two million.
     exact : every round over all rows.
     normalize : scale rows to unit length.
     on_bad_shard : "raise", or "skip" to leave out shards that cannot be read.
@@ -682,13 +682,12 @@ class _Run:
         return reading.rows(_first_task(self.shards, FIRST_ROWS), check=True)[0]
 
     def _pass(self, work: Pass, number: int) -> tuple[dict[str, np.ndarray], list[str]]:
-        sampled = work.of_sample and self.sampled
+        sampled = work.sample is not None
         total, done, bad = self._saved_sums(number)
         all_rows = self.fitted if sampled else self.shards.rows
         what = f"pass {number}{' (sample)' if sampled else ''}"
         rows, saved_at = int(total.pop("__rows", np.array(0))), time.monotonic()
-        rows_key = f"{self.key} {'sample' if sampled else 'all'}"
-        function = PassTask(work, self.reading, self.share if sampled else None, self.device, rows_key)
+        function = PassTask(work, self.reading, self.share, self.device, self.key)
         for part, failed, count in self.executor.map(function, self.tasks[done:]):
             done, rows = done + 1, rows + count
             bad += failed
@@ -756,7 +755,7 @@ class _Run:
         left = [task for task in self.tasks if names[task.number] not in written]
         rows = self.shards.rows - sum(task.rows for task in left)
         folder = self.predictions.folder
-        function = AnswerTask(state, type(self.method), self.reading, self.sampled, self.device, folder, class_names)
+        function = AnswerTask(state, type(self.method), self.reading, self.device, folder, class_names)
         for answered, bad in self.executor.map(function, left):
             rows += answered
             self.bad |= set(bad)

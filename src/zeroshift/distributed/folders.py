@@ -102,7 +102,13 @@ class Folder:
             system.makedirs(folder, exist_ok=True)
             _write_whole(system, folder.rstrip("/"), name, content)
             return
-        os.makedirs(self.path, exist_ok=True)
+        try:
+            os.makedirs(self.path, exist_ok=True)
+        except OSError as error:
+            raise type(error)(
+                f"the folder {self.path} cannot be made ({error.strerror}). Fix: another output folder, or "
+                "permission to write there."
+            ) from error
         with atomic_path(Path(self.path, name)) as temporary:
             temporary.write_bytes(content)
 

@@ -98,7 +98,17 @@ class Shard:
                 offset += count
             column = file.read_row_groups(groups, columns=[self.column]).column(0).combine_chunks()
             part = column.slice(start - first, stop - start)
+            self._check_lists(part, start)
             return np.asarray(part.flatten().to_numpy(zero_copy_only=False)).reshape(-1, self.dimension)
+
+    def _check_lists(self, part: Any, start: int) -> None:
+        """Refuse lists (of which the first is row `start`) that are missing, or are not as long as the others."""
+        lengths = part.value_lengths().fill_null(-1).to_numpy(zero_copy_only=False)
+        wrong = np.flatnonzero(lengths != self.dimension)
+        if len(wrong):
+            length = int(lengths[wrong[0]])
+            what = "is null" if length < 0 else f"has {length} numbers, not {self.dimension}"
+            raise ShardError(self.path, f"row {start + wrong[0]} {what}. Fix: drop the row or recompute its features.")
 
 
 @dataclass(frozen=True)
@@ -271,7 +281,10 @@ def _parquet_header(path: str, column: str | None) -> Shard:
         lists = [
             one.name
             for one in schema
-            if (arrow.types.is_fixed_size_list(one.type) or arrow.types.is_list(one.type))
+            if any(
+                check(one.type)
+                for check in (arrow.types.is_fixed_size_list, arrow.types.is_list, arrow.types.is_large_list)
+            )
             and arrow.types.is_floating(one.type.value_type)
         ]
         if column is None and len(lists) != 1:
@@ -284,6 +297,9 @@ def _parquet_header(path: str, column: str | None) -> Shard:
         if arrow.types.is_fixed_size_list(kind):
             dimension = kind.list_size
         else:
-            dimension = len(next(file.iter_batches(1, columns=[name])).column(0)[0]) if rows else 0
+            batches = (batch.column(0) for batch in file.iter_batches(columns=[name]))
+            dimension = next((len(one) for lists in batches for one in lists.drop_null()), 0)
+            if rows and not dimension:
+                raise ShardError(path, f"all rows of column {name!r} are null or empty. Fix: --column (column=)")
         dtype = np.dtype(kind.value_type.to_pandas_dtype()).str
     return Shard(path, rows, dimension, dtype, column=name)

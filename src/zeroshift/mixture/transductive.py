@@ -45,9 +45,16 @@ FIRST_ROWS = 256
 CACHED_NUMBERS = 2_000_000
 """Numbers in the features and scores of one chunk on a CPU, chosen so that they stay in its caches."""
 
-ARRAYS_TO_COUNT, ARRAYS_FOR_ZERO_SHOT, ARRAYS_TO_PREDICT, ARRAYS_FOR_ALL = 3, 5, 5, 10
-"""Arrays of K numbers in memory per row: in a round that only counts, in one that counts zero-shot posteriors, for
-answers, and in one that computes posteriors, distances and confidences. Measured: up to one less."""
+WHOLE_ROUNDS = 3
+"""First rounds that are over all rows even if the others are over samples."""
+
+LEAST_SHARE = 0.5
+"""A class keeps at least this share of the samples that a sample alone says, whatever the changes say."""
+
+ARRAYS_TO_COUNT, ARRAYS_FOR_CHANGES, ARRAYS_FOR_ZERO_SHOT, ARRAYS_TO_PREDICT, ARRAYS_FOR_ALL = 3, 5, 5, 5, 10
+"""Arrays of K numbers in memory per row: in a round that only counts, in one that compares labels, in one that counts
+zero-shot posteriors, for answers, and in one that computes posteriors, distances and confidences. Measured: up to one
+less."""
 
 HALF_ARRAYS_TO_COUNT, HALF_ARRAYS_FOR_ZERO_SHOT, HALF_ARRAYS_TO_PREDICT, HALF_ARRAYS_FOR_ALL = 3, 3, 3, 6
 """The same where products are those of halves."""
@@ -217,7 +224,9 @@ class TransductiveAnchoredMixture(AnchoredMixture):
     def learn_in_passes(self, first: Array, *, sampled: bool = False) -> Learning:
         """Learn a set that is stored in parts: see `zeroshift.passes`. `first` are its first rows, 256 or all.
 
-        If `sampled`, the rounds are over a sample of the rows, and one more over all rows follows.
+        If `sampled`, the first three rounds and the last one are over all rows. Each of the others is over another
+        sample, of which it takes how labels differ from those of the third round: that varies less from sample to
+        sample than the labels themselves.
         """
         first = check_matrix("first", first[:FIRST_ROWS], columns=self.dimension, classes=self.n_classes)
         while True:
@@ -238,19 +247,20 @@ class TransductiveAnchoredMixture(AnchoredMixture):
         """As `_learn`: the sums of the last round, and the number of rounds."""
         number, last_round, sums = 1, self.rounds == 1, None
         before: Scorer | None = None
+        whole: WholeRound | None = None
         scorer = self._scorer_of(self._estimate(self._zero_sums()))
         while True:
-            work = self._pass(first, scorer, sums, last_round, of_sample=sampled)
+            sample = number - WHOLE_ROUNDS - 1 if sampled and number > WHOLE_ROUNDS and not last_round else None
+            work = self._pass(first, scorer, sums, last_round, sample, whole)
             sums = work.total_sums(self, (yield work))
+            if sampled and number == WHOLE_ROUNDS and work.sums is not None:
+                whole = WholeRound(work.sums, sums)
             before, scorer = scorer, self._scorer_of(self._estimate(sums))
             if scorer.mixture is None or last_round:
                 break
             number += 1
             earlier = None if before.mixture is None else before
             last_round = number == self.rounds or self._still(scorer, earlier, self.rounds - number)
-        if sampled:
-            work = self._pass(first, scorer, None, True, of_sample=False, learned=sums)
-            sums = work.total_sums(self, (yield work))
         return sums, number
 
     def _pass(
@@ -259,25 +269,26 @@ class TransductiveAnchoredMixture(AnchoredMixture):
         scorer: Scorer,
         earlier: Sums | None,
         last_round: bool,
-        *,
-        of_sample: bool,
-        learned: Sums | None = None,
+        sample: int | None,
+        whole: WholeRound | None,
     ) -> MixturePass:
-        """A round with this scorer, which follows from `earlier` or `learned`, as a pass over parts."""
+        """A round with this scorer, which follows from `earlier`, as a pass over parts; for a sample, of the labels'
+        changes since the `whole` round."""
         x = self._for_products(first[:FIRST_ROWS], scorer, LABEL_SHARE)
-        mixture, known = scorer.mixture, earlier or learned
+        mixture = scorer.mixture
         typical = None if earlier is not None else to_numpy(posteriors_of(scorer.text.of(x)).mean(axis=0))
         return MixturePass(
             type(self),
             self.get_params(),
-            None if known is None else known.arrays(),
+            None if earlier is None else earlier.arrays(),
             to_numpy(_origin(x, None if mixture is None else mixture.gaussians)),
             typical,
             counted=earlier is not None,
             last_round=last_round,
             wide=first.dtype == Backend.of(self.prototypes).xp.float64,
-            of_sample=of_sample,
+            sample=sample,
             first_visit=earlier is None,
+            whole=None if sample is None else whole,
             _of_driver=(self, scorer, earlier),
         )
 
@@ -388,6 +399,37 @@ class TransductiveAnchoredMixture(AnchoredMixture):
             chunk[:, : self.dimension] = relative
             sums.add_features(chunk, y, None)
 
+    def _count_changes(self, rows: Rows, scorers: Sequence[Scorer], origin: np.ndarray) -> dict[str, np.ndarray]:
+        """How the labels by the first scorer differ from those by the second, added up over the rows: times features
+        relative to the origin; squared; and squared times the squared distance to the mean of the class. Also the sum
+        of the labels."""
+        backend, d = Backend.of(self.prototypes), self.dimension
+        changes = backend.zeros((self.n_classes, d + 1))
+        counts, squares, moments = (backend.zeros((self.n_classes,)) for _ in range(3))
+        mixture = scorers[1].mixture
+        assert mixture is not None
+        means = mixture.gaussians.means - backend.asarray(origin)
+        lengths = backend.xp.linalg.vecdot(means, means)
+        first = self._for_products(rows[:1], scorers[0], LABEL_SHARE)
+        size = min(len(rows), self._chunk_rows(first.dtype.itemsize, ARRAYS_FOR_CHANGES))
+        for _, block in rows.blocks(size, reuse=True):
+            x = self._for_products(block, scorers[0], LABEL_SHARE)
+            labels = posteriors_of(scorers[0].scores(x, None))
+            counts += backend.xp.sum(labels, axis=0)
+            labels -= posteriors_of(scorers[1].scores(x, None))
+            relative = x - backend.asarray(origin, x.dtype)
+            changes[:, :d] += labels.T @ relative
+            changes[:, d] += backend.xp.sum(labels, axis=0)
+            labels *= labels
+            squares += backend.xp.sum(labels, axis=0)
+            distances = relative @ backend.asarray(-2.0 * means, x.dtype).T
+            distances += backend.asarray(lengths, x.dtype)
+            distances += backend.xp.linalg.vecdot(relative, relative)[:, None]
+            distances *= labels
+            moments += backend.xp.sum(distances, axis=0)
+        found = {"changes": changes, "squares": squares, "moments": moments, "counts": counts}
+        return {name: to_numpy(numbers) for name, numbers in found.items()} | {"rows": np.array(len(rows))}
+
     def _soft_labels(
         self, distances: Distances, log_y: Array, mixture: Mixture, sums: SetSums, *, with_confidences: bool
     ) -> Array:
@@ -429,6 +471,16 @@ def _origin(features: Array, gaussians: Gaussians | None) -> Array:
     return xp.astype(xp.astype(xp.mean(features, axis=0), xp.float32), xp.float64)
 
 
+@dataclass(frozen=True)
+class WholeRound:
+    """A round over all rows."""
+
+    sums: Mapping[str, Array]
+    """That its labels follow from."""
+    result: Sums | None
+    """The sums with these labels."""
+
+
 @dataclass
 class MixturePass(Pass):
     """A round of the mixture. What is sent is the sums of the round before: K d + d^2 numbers."""
@@ -446,30 +498,40 @@ class MixturePass(Pass):
     last_round: bool
     wide: bool
     """Whether products are float64."""
-    of_sample: bool = False
+    sample: int | None = None
     first_visit: bool = True
-    _ready: dict[str | None, tuple[TransductiveAnchoredMixture, Scorer]] = field(default_factory=dict, repr=False)
-    """The method with these sums, by device."""
+    whole: WholeRound | None = None
+    """The round over all rows that the labels of a sample are compared with."""
+    _ready: dict[str | None, tuple[TransductiveAnchoredMixture, list[Scorer]]] = field(default_factory=dict, repr=False)
+    """The method, with the scorer of these sums and that of the whole round, by device."""
     _of_driver: tuple[TransductiveAnchoredMixture, Scorer, Sums | None] | None = field(default=None, repr=False)
-    """The same of the driver, and the sums of the round before if the features are counted; not sent."""
+    """The driver's method and scorer, and the sums of the round before if the features are counted; not sent."""
 
     def __getstate__(self) -> dict[str, Any]:
-        sums = None if self.sums is None else {name: to_numpy(array) for name, array in self.sums.items()}
-        return {**self.__dict__, "params": self._params_in_numpy(), "sums": sums, "_ready": {}, "_of_driver": None}
+        whole = None if self.whole is None else WholeRound(_in_numpy(self.whole.sums), None)
+        sums = None if self.sums is None else _in_numpy(self.sums)
+        params = self._params_in_numpy()
+        return {**self.__dict__, "params": params, "sums": sums, "whole": whole, "_ready": {}, "_of_driver": None}
 
     def _params_in_numpy(self) -> dict[str, Any]:
         return {**self.params, "prototypes": to_numpy(self.params["prototypes"])}
 
     def part(self, rows: Array, first_row: int, device: str | None) -> dict[str, np.ndarray]:
         if device not in self._ready:
-            self._ready[device] = self._made(device)
-        method, scorer = self._ready[device]
-        found = self._new_sums(method, None)
+            method, scorer = self._made(device)
+            scorers = [scorer]
+            if self.whole is not None:
+                scorers.append(method._scorer_of(method._estimate(_sums_like(method, self.whole.sums))))
+            self._ready[device] = method, scorers
+        method, scorers = self._ready[device]
         checked = method._rows(rows)
         checked = checked.wide() if self.wide else checked
         with Backend.of(method.prototypes).computing():
+            if self.whole is not None:
+                return method._count_changes(checked, scorers, self.origin)
+            found = self._new_sums(method, None)
             method._count_part(
-                checked, slice(0, len(checked)), scorer, found, counted=self.counted, last_round=self.last_round
+                checked, slice(0, len(checked)), scorers[0], found, counted=self.counted, last_round=self.last_round
             )
         return found.numbers()
 
@@ -498,11 +560,57 @@ class MixturePass(Pass):
         return total
 
     def total_sums(self, method: TransductiveAnchoredMixture, total: Mapping[str, np.ndarray]) -> Sums:
-        """The sums over all rows, from the added results of the parts."""
+        """The sums over all rows, from the added results of the parts; for a sample, an estimate of them."""
+        if self.whole is not None and self.whole.result is not None:
+            return _changed(self.whole.result, total, self.origin)
         earlier = None
         if self.counted and self.sums is not None:
             earlier = _sums_like(method, self.sums) if self._of_driver is None else self._of_driver[2]
         return self._new_sums(method, earlier).add_numbers(total).result()
+
+
+def _changed(whole: Sums, total: Mapping[str, np.ndarray], origin: np.ndarray) -> Sums:
+    """The sums of a round over all rows, with the changes of the labels of a sample, as if they were those of all.
+
+    The changes of the means are multiplied by the share of their squares that is not explained by chance, and so are
+    those of the numbers of samples: with few rows per class, little but noise changes, and it would add up.
+    """
+    backend, d = Backend.of(whole.counts), origin.shape[0]
+    xp = backend.xp
+    n = whole.n_samples
+    share = float(total["rows"]) / n
+    changes, squares, moments, alone = (
+        backend.asarray(total[name], xp.float64) / share for name in ("changes", "squares", "moments", "counts")
+    )
+    variance = (1.0 - share) / share  # of a sum over the sample, relative to the sum of squares
+    changed = changes[:, d]
+    features = changes[:, :d] + changed[:, None] * backend.asarray(origin, xp.float64)
+    means = whole.weighted / _positive(whole.counts)[:, None]
+    counts = _positive(xp.maximum(whole.counts + changed, LEAST_SHARE * xp.maximum(whole.counts, alone)))
+    moves = (features - changed[:, None] * means) / counts[:, None]
+    means = means + _not_chance(variance * moments / counts, counts * xp.linalg.vecdot(moves, moves)) * moves
+    counts = xp.maximum(
+        whole.counts + _not_chance(variance * squares, changed * changed) * changed, LEAST_SHARE * alone
+    )
+    counts = counts * (n / xp.sum(counts))
+    return whole.with_labels(counts=counts, weighted=counts[:, None] * means)
+
+
+def _positive(counts: Array) -> Array:
+    """Counts to divide by: 1 instead of 0."""
+    xp = Backend.of(counts).xp
+    return xp.where(counts > 0, counts, xp.ones_like(counts))
+
+
+def _not_chance(chance: Array, squares: Array) -> float:
+    """The share of the sum of these squares that is not explained by chance."""
+    xp = Backend.of(squares).xp
+    found = float(xp.sum(squares))
+    return max(0.0, 1.0 - float(xp.sum(chance)) / found) if found > 0 else 0.0
+
+
+def _in_numpy(arrays: Mapping[str, Array]) -> dict[str, np.ndarray]:
+    return {name: to_numpy(array) for name, array in arrays.items()}
 
 
 def _sums_like(method: TransductiveAnchoredMixture, arrays: Mapping[str, Array]) -> Sums:
