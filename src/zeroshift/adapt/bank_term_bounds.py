@@ -209,7 +209,7 @@ def bank_cone(flat: Array, used: Array) -> tuple[Array, Array]:
 
 
 def subspace(flat: Array, centre: Array, wanted: int) -> Array:
-    """A nearly orthonormal basis (m, d) of roughly the directions in which the bank is largest.
+    """A nearly orthonormal basis (m, d), float64, of roughly the directions in which the bank is largest.
 
     The bound holds for any basis Q with Q^T Q <= I, which the small ridge ensures. One step of subspace iteration and
     one Cholesky factor are therefore enough. It starts from the centre and entries spread over the bank.
@@ -220,9 +220,9 @@ def subspace(flat: Array, centre: Array, wanted: int) -> Array:
     device = Backend.of(flat).device
     spread = xp.astype(xp.linspace(0, count - 1, wanted - 1, device=device), xp.int64)
     start = xp.concat([centre[None, :], flat[spread]], axis=0)
-    large = (start @ flat.T) @ flat
+    large = xp.astype((start @ flat.T) @ flat, xp.float64, copy=False)
     gram = large @ large.T
-    ridge = (RIDGE * xp.linalg.trace(gram) + LEAST_RIDGE) * xp.eye(wanted, dtype=flat.dtype, device=device)
+    ridge = (RIDGE * xp.linalg.trace(gram) + LEAST_RIDGE) * xp.eye(wanted, dtype=gram.dtype, device=device)
     return xp.linalg.solve(xp.linalg.cholesky(gram + ridge), large)
 
 

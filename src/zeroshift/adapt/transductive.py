@@ -220,16 +220,18 @@ def collect_statistics_float32(
         classes, _, at, confidences, _ = select(numbers, Threads())  # the other threads have parts of their own
         return classes, confidences, at
 
-    def collect(part: slice) -> tuple[SoftSums, Array]:
+    def collect(part: slice) -> tuple[SoftSums, Candidates]:
         candidates = Candidates(backend, first.prototypes.shape[0], bank.capacity, pending, select_again)
-        sums = SoftSums(*first.collect(rows, part, chunk_rows, candidates, log_normalisers))
-        return sums, candidates.rows()
+        return SoftSums(*first.collect(rows, part, chunk_rows, candidates, log_normalisers)), candidates
 
     pending = PENDING_ON_GPU if backend.on_gpu else PENDING
     with own_threads(backend.library, scores=len(rows) * first.prototypes.shape[0]) as threads:
         parts = threads.map(collect, threads.split(len(rows)))
-        candidates = backend.xp.concat([numbers for _, numbers in parts])
-        chosen, ranks, at, confidences, probabilities = select(candidates, threads)
+        # Of all parts together, before anything is computed again: each part alone has the L best of its own.
+        candidates = parts[0][1]
+        for _, of_part in parts[1:]:
+            candidates.include(of_part)
+        chosen, ranks, at, confidences, probabilities = select(candidates.rows(), threads)
     bank.fill(rows.wide().take(at), to_numpy(chosen), to_numpy(ranks), probabilities, confidences)
     return SoftSums.total([sums for sums, _ in parts])
 
