@@ -364,7 +364,7 @@ class NarrowBounds:
         along = flat @ centre
         squares = xp.vecdot(flat, flat)
         across = xp.sqrt(xp.clip(squares - along * along, min=0.0))
-        basis = backend.asarray(subspace(narrow, narrow_centre, COORDINATES).T, xp.float32)
+        basis = backend.asarray(subspace(narrow, used, narrow_centre, COORDINATES).T, xp.float32)
         inside = narrow @ basis
         rest = xp.sqrt(xp.clip(squares - xp.vecdot(inside, inside), min=0.0) + slack)
         extended = xp.concat([inside, -backend.asarray(rest, xp.float32)[:, None]], axis=1)
