@@ -71,6 +71,22 @@ def peer(name: str, classes: int, samples: int, learned: int = 0) -> Callable[[]
     return run
 
 
+def frolic(classes: int, samples: int) -> Callable[[], None]:
+    """Frolic on a whole set, with four prompts per class."""
+    from zeroshift.benchmarks.problems import clip_like
+    from zeroshift.methods import create
+
+    problem = clip_like(classes=classes, dimension=512, samples=samples)
+    noise = np.random.default_rng(0).normal(size=(classes, 4, 512))
+    prompts = problem.prototypes[:, None] + 0.3 * noise / np.sqrt(512)
+    prompts = (prompts / np.linalg.norm(prompts, axis=2, keepdims=True)).astype(np.float32)
+
+    def run() -> None:
+        create("frolic", problem.prototypes, logit_scale=problem.logit_scale, prompts=prompts).adapt(problem.features)
+
+    return run
+
+
 def compare() -> Callable[[], None]:
     """The whole command, in a process of its own."""
     command = [sys.executable, "-m", "zeroshift", "compare", "--packs", "cifar10", "--methods", METHODS]
@@ -98,6 +114,7 @@ CASES: dict[str, Callable[[], Callable[[], None]]] = {
     "peer dota, K = 397": lambda: peer("dota", 397, 32, 64),
     "peer dpe, K = 100": lambda: peer("dpe", 100, 200, 500),
     "peer dpe, K = 397": lambda: peer("dpe", 397, 100, 500),
+    "peer frolic, K = 100": lambda: frolic(100, 300),
 }
 
 

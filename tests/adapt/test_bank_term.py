@@ -15,8 +15,10 @@ from zeroshift.adapt.bank_term_bounds import (
     CosineBounds,
     add_excess,
     can_matter,
+    coordinates,
     fit_cones,
     shared_direction,
+    subspace,
     uncertain_pairs,
 )
 from zeroshift.adapt.statistics import bank_sums, bank_term
@@ -161,3 +163,16 @@ def test_streams_without_negligible_classes_have_the_same_probabilities():
         np.testing.assert_allclose(answer, softmax(scores.astype(np.float64)), rtol=0, atol=2 * IGNORED)
         exact = OnlineADAPT(prototypes, engine="direct", precision="float64").adapt_scores(features.astype(np.float64))
         np.testing.assert_allclose(scores, exact, rtol=0, atol=2e-3)
+
+
+def test_the_subspace_contains_the_entries_however_many_slots_are_empty():
+    rng = np.random.default_rng(4)
+    flat, used = np.zeros((400, 64)), np.zeros(400, dtype=bool)
+    used[rng.choice(400, 20, replace=False)] = True
+    flat[used] = rng.normal(size=(20, 64)) / 8
+    centre = np.eye(64)[0]
+    basis = subspace(flat, used, centre, 32)
+    assert np.linalg.eigvalsh(basis @ basis.T).max() <= 1 + 1e-9
+    np.testing.assert_allclose(coordinates(flat[used], basis)[:, -1], 0, atol=1e-3)
+    nothing = subspace(np.zeros((400, 64)), np.zeros(400, dtype=bool), centre, 32)
+    assert np.isfinite(nothing).all()

@@ -211,9 +211,9 @@ def test_what_is_ignored_changes_no_probability():
     np.testing.assert_allclose(answer, softmax(scores.astype(np.float64)), rtol=0, atol=2e-5)
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(1, 4), st.booleans())
+@given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(1, 4), st.booleans(), st.integers(1, 3))
 @settings(max_examples=100, deadline=None)
-def test_candidates_contain_the_most_confident(seed, classes, capacity, select_early):
+def test_candidates_contain_the_most_confident(seed, classes, capacity, select_early, parts):
     rng = np.random.default_rng(seed)
     n = 120
     # Few different confidences, so that there are ties.
@@ -225,7 +225,10 @@ def test_candidates_contain_the_most_confident(seed, classes, capacity, select_e
         order = order[np.arange(len(order)) - np.searchsorted(of_class, of_class) < capacity]
         return true_classes[order], confidences[order], order
 
-    candidates = Candidates(Backend.of(np.zeros(1)), classes, capacity, 20 if select_early else 10**6, best)
+    of_parts = [
+        Candidates(Backend.of(np.zeros(1)), classes, capacity, 20 if select_early else 10**6, best)
+        for _ in range(parts)
+    ]
     for start in range(0, n, 10):
         rows = np.arange(start, start + 10)
         error = rng.uniform(0, 0.3, 10)
@@ -233,7 +236,10 @@ def test_candidates_contain_the_most_confident(seed, classes, capacity, select_e
         unknown = rng.random(10) < 0.1
         error[unknown] = np.inf
         assumed = np.where(unknown, rng.integers(0, classes, 10), true_classes[rows])
-        candidates.offer(assumed, found - error, found + error, rows)
+        of_parts[start * parts // n].offer(assumed, found - error, found + error, rows)
+    candidates = of_parts[0]
+    for other in of_parts[1:]:
+        candidates.include(other)
     np.testing.assert_array_equal(best(candidates.rows())[2], best(np.arange(n))[2])
 
 

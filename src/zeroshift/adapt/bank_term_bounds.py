@@ -161,7 +161,7 @@ class CosineBounds:
         used = xp.reshape(weights.T, (-1,)) > 0
         centre, limit = bank_cone(flat, used)
         flat = xp.where(used[:, None], flat, centre)
-        basis = subspace(flat, centre, COORDINATES)
+        basis = subspace(flat, used, centre, COORDINATES)
         entries = xp.astype(coordinates(flat, basis), xp.float32)
         return cls(centre, limit, basis, entries.T, classes)
 
@@ -208,21 +208,24 @@ def bank_cone(flat: Array, used: Array) -> tuple[Array, Array]:
     return centre, xp.where(narrowest > CONE_SLACK, sine, xp.inf)
 
 
-def subspace(flat: Array, centre: Array, wanted: int) -> Array:
-    """A nearly orthonormal basis (m, d) of roughly the directions in which the bank is largest.
+def subspace(flat: Array, used: Array, centre: Array, wanted: int) -> Array:
+    """A nearly orthonormal basis (m, d), float64, of roughly the directions in which the bank is largest.
 
     The bound holds for any basis Q with Q^T Q <= I, which the small ridge ensures. One step of subspace iteration and
-    one Cholesky factor are therefore enough. It starts from the centre and entries spread over the bank.
+    one Cholesky factor are therefore enough. It starts from the centre and entries spread over those `used`: others say
+    nothing about the bank, and from copies of one vector only one direction follows.
     """
     xp = namespace(flat)
-    count, d = flat.shape
-    wanted = min(wanted, d)
+    wanted = min(wanted, flat.shape[1])
     device = Backend.of(flat).device
-    spread = xp.astype(xp.linspace(0, count - 1, wanted - 1, device=device), xp.int64)
-    start = xp.concat([centre[None, :], flat[spread]], axis=0)
-    large = (start @ flat.T) @ flat
+    entries = xp.nonzero(used)[0]
+    if entries.shape[0] == 0:
+        entries = xp.zeros((1,), dtype=xp.int64, device=device)
+    spread = xp.astype(xp.linspace(0, entries.shape[0] - 1, wanted - 1, device=device), xp.int64)
+    start = xp.concat([centre[None, :], flat[entries[spread]]], axis=0)
+    large = xp.astype((start @ flat.T) @ flat, xp.float64, copy=False)
     gram = large @ large.T
-    ridge = (RIDGE * xp.linalg.trace(gram) + LEAST_RIDGE) * xp.eye(wanted, dtype=flat.dtype, device=device)
+    ridge = (RIDGE * xp.linalg.trace(gram) + LEAST_RIDGE) * xp.eye(wanted, dtype=gram.dtype, device=device)
     return xp.linalg.solve(xp.linalg.cholesky(gram + ridge), large)
 
 
@@ -230,7 +233,7 @@ def coordinates(rows: Array, basis: Array) -> Array:
     """(..., m + 1): coordinates in the subspace, and the length of the part outside it."""
     xp = namespace(rows)
     inside = rows @ basis.T
-    outside = xp.sqrt(xp.clip(xp.sum(rows * rows, axis=-1) - xp.sum(inside * inside, axis=-1), min=0.0))
+    outside = xp.sqrt(xp.clip(xp.vecdot(rows, rows) - xp.vecdot(inside, inside), min=0.0))
     return xp.concat([inside, outside[..., None]], axis=-1)
 
 

@@ -59,7 +59,8 @@ def class_means(weighted_sum: Array, weight: Array, prototypes: Array, alpha: fl
 def bank_scatter(features: Array, occupied: Array, means: Array, *, per_class: bool = False) -> Array:
     """Eq. 10 times N: sum over bank entries of (x - mu_k)(x - mu_k)^T, pooled (d, d) or per class (K, d, d)."""
     xp = namespace(features)
-    centred = (features - means[:, None, :]) * occupied[:, :, None]
+    centred = features - means[:, None, :]
+    centred *= occupied[:, :, None]
     if per_class:
         return xp.matmul(xp.matrix_transpose(centred), centred)
     flat = xp.reshape(centred, (-1, centred.shape[2]))

@@ -254,15 +254,18 @@ def collect_statistics_float32(
 
     def collect(part: slice) -> tuple[SoftSums, Candidates]:
         candidates = Candidates(backend, first.prototypes.shape[0], bank.capacity, pending, select_again)
-        sums = SoftSums(*first.collect(rows, part, chunk_rows, candidates, log_normalisers))
-        return sums, candidates
+        return SoftSums(*first.collect(rows, part, chunk_rows, candidates, log_normalisers)), candidates
 
     pending = PENDING_ON_GPU if backend.on_gpu else PENDING
     with own_threads(backend.library, scores=len(rows) * first.prototypes.shape[0]) as threads:
         parts = threads.map(collect, threads.split(len(rows)))
-        found = select_ahead(parts[0][1]) if len(parts) == 1 else None
+        # Of all parts together, before anything is computed again: each part alone has the L best of its own.
+        candidates = parts[0][1]
+        for _, of_part in parts[1:]:
+            candidates.include(of_part)
+        found = select_ahead(candidates)
         if found is None:
-            found = select(backend.xp.concat([candidates.rows() for _, candidates in parts]), threads)
+            found = select(candidates.rows(), threads)
     chosen, ranks, at, confidences, probabilities = found
     bank.fill(rows.wide().take(at), chosen, ranks, probabilities, confidences)
     return SoftSums.total([sums for sums, _ in parts])

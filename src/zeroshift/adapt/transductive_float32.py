@@ -23,7 +23,7 @@ import numpy as np
 
 from zeroshift.adapt import transductive_gpu
 from zeroshift.adapt.bank import KnowledgeBank
-from zeroshift.adapt.bank_term_bounds import IGNORED, bank_cone, coordinates, subspace
+from zeroshift.adapt.bank_term_bounds import IGNORED, bank_cone, subspace
 from zeroshift.adapt.transductive_gpu import GpuBank, GpuFusion
 from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
 from zeroshift.linalg import Float32Factor
@@ -92,6 +92,11 @@ class Candidates:
             if remaining.shape[0] > self._limit // 2 + self._classes * self._capacity:
                 best, confidences, numbers = self._select(self._backend.xp.sort(remaining))
                 self._parts = [(best, confidences, confidences, numbers)]
+
+    def include(self, other: Candidates) -> None:
+        """Add the samples of another part of the rows."""
+        self._parts += other._parts
+        self._pending += other._pending
 
     def rows(self) -> Array:
         """The rows that may be among the most confident of their class, in order."""
@@ -372,26 +377,30 @@ class NarrowBounds:
         backend = Backend.of(features)
         xp = backend.xp
         classes, slots, d = features.shape
-        flat = xp.reshape(xp.permute_dims(features, (1, 0, 2)), (slots * classes, d))
-        used = xp.reshape(weights.T, (-1,)) > 0
+        flat = xp.reshape(features, (classes * slots, d))
+        used = xp.reshape(weights, (-1,)) > 0
         centre, limit = bank_cone(flat, used)
-        flat = xp.where(used[:, None], flat, centre)
-        basis = subspace(flat, centre, COORDINATES)
+        narrow, narrow_centre = backend.asarray(flat, xp.float32), backend.asarray(centre, xp.float32)
+        if not bool(xp.all(used)):
+            flat, narrow = xp.where(used[:, None], flat, centre), xp.where(used[:, None], narrow, narrow_centre)
         slack = 8 * (d + COORDINATES) * 2.0**-24
         along = flat @ centre
-        across = xp.sqrt(xp.clip(xp.vecdot(flat, flat) - along * along, min=0.0))
-        extended = coordinates(flat, basis)
-        extended[:, -1] *= -1.0
-        extended = backend.asarray(xp.reshape(extended, (slots, classes, -1)), xp.float32)
+        squares = xp.vecdot(flat, flat)
+        across = xp.sqrt(xp.clip(squares - along * along, min=0.0))
+        basis = backend.asarray(subspace(narrow, used, narrow_centre, COORDINATES).T, xp.float32)
+        inside = narrow @ basis
+        rest = xp.sqrt(xp.clip(squares - xp.vecdot(inside, inside), min=0.0) + slack)
+        extended = xp.concat([inside, -backend.asarray(rest, xp.float32)[:, None]], axis=1)
+        extended = xp.reshape(extended, (classes, slots, -1))
         numbers = to_numpy(xp.stack([limit, xp.min(along), xp.max(along), xp.max(across)]))
         return cls(
             bank,
-            backend.asarray(centre, xp.float32),
+            narrow_centre,
             float(numbers[0]),
             (float(numbers[1]), float(numbers[2])),
             float(numbers[3]),
-            backend.copy(backend.asarray(basis.T, xp.float32)),
-            tuple(backend.copy(extended[slot].T) for slot in range(slots)),
+            backend.copy(basis),
+            tuple(backend.copy(extended[:, slot].T) for slot in range(slots)),
             slack,
         )
 

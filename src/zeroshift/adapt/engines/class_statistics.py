@@ -63,7 +63,7 @@ def scatter_rows(change: BankInsertion) -> tuple[Array, np.ndarray, int]:
     return xp.stack(rows), np.array(signs), signs.count(1.0) - 1
 
 
-COORDINATES = 32
+COORDINATES = 48
 """Dimensions of the subspace for the bounds on single entries."""
 
 BOUND_SLACK = 1e-9
@@ -122,10 +122,9 @@ class ClassSums:
         self.direction = shared_direction(self.weighted_sums)
         self._cones_fitted_at = -1 if self.is_small else self.size.bit_length()
         if self._bounds_entries:
-            features = self._bank.features
-            entries = self._backend.xp.where(self._bank.occupied[..., None] > 0, features, self.direction)
-            flat = self._backend.xp.reshape(entries, (-1, entries.shape[2]))
-            self.basis = subspace(flat, self.direction, COORDINATES)
+            features, reshape = self._bank.features, self._backend.xp.reshape
+            used = reshape(self._bank.occupied, (-1,)) > 0
+            self.basis = subspace(reshape(features, (-1, features.shape[2])), used, self.direction, COORDINATES)
             self.entry_coordinates = self._backend.zeros((*features.shape[:2], self.basis.shape[0] + 1))
         self._update_bounds(slice(None), self._bank.occupied)
 

@@ -115,18 +115,19 @@ def build_schedule(
     held, moved = history.counts, settings.update_mean & (history.counts > 0)
     present = np.stack([moved, np.ones_like(moved), moved, plan.replaced != NEW], axis=1)
 
-    def measure(start: int) -> tuple[Array, np.ndarray]:
-        """The squared lengths of some of the changes, and their signs."""
+    def measure(start: int) -> tuple[Array, np.ndarray, Array | None]:
+        """The squared lengths of some of the changes and their signs, and what their cones need: a GPU uses none."""
         own = slice(start, start + events)
         vectors = [values[own] for values in (entered, replaced, centre, mean_before, mean_after)]
         rows, signs = _scatter_rows(vectors, held[own], present[own])
-        return xp.sum(rows * rows, axis=1), signs
+        cones = None if backend.on_gpu else _cone_distances(entered, sum_after, weight_after, history, sums, k, own)
+        return xp.sum(rows * rows, axis=1), signs, cones
 
     events = len(plan) if backend.on_gpu else EVENTS
-    squares, signs = zip(*threads.map(measure, range(0, len(plan), events)), strict=True)
-    cone_inputs = [] if backend.on_gpu else _cone_distances(entered, sum_after, weight_after, history, sums, k)
+    squares, signs, cone_inputs = zip(*threads.map(measure, range(0, len(plan), events)), strict=True)
     n_rows = int(present.sum())
-    host = to_numpy(xp.concat([*squares, *cone_inputs]))
+    for_cones = [] if backend.on_gpu else [xp.reshape(xp.concat(list(cone_inputs), axis=1), (-1,))]
+    host = to_numpy(xp.concat([*squares, *for_cones]))
     lengths, cone_host = host[:n_rows], host[n_rows:].reshape(-1, len(plan))
     event = np.repeat(np.arange(len(plan)), present.sum(axis=1))
     steps = np.bincount(event, weights=np.concatenate(signs) * lengths, minlength=len(plan))
@@ -244,18 +245,26 @@ def _scatter_rows(vectors: Sequence[Array], held: np.ndarray, present: np.ndarra
 
 
 def _cone_distances(
-    entered: Array, sum_after: Array, weight_after: Array, history: _ClassHistory, sums: ClassSums, k: Array
-) -> list[Array]:
-    """Five numbers per insertion: distance across m of the new sample from the new centre, distance across m between
-    old and new centre, position along m of the new sample and of the new centre, and the weight of the class."""
+    entered: Array,
+    sum_after: Array,
+    weight_after: Array,
+    history: _ClassHistory,
+    sums: ClassSums,
+    classes: Array,
+    own: slice,
+) -> Array:
+    """Five numbers (5, e) for the insertions `own`: distance across m of the new sample from the new centre, distance
+    across m between old and new centre, position along m of the new sample and of the new centre, and the weight of the
+    class."""
     xp = namespace(entered)
-    m = sums.direction
-    centre = sum_after / weight_after[:, None]
-    weight = sums.weights[k]
-    base = sums.weighted_sums[k] / xp.where(weight > 0, weight, xp.ones_like(weight))[:, None]
-    moved = centre - history.previous(centre, base)
-    deviation = entered - centre
-    return [_across(deviation, m), _across(moved, m), entered @ m, centre @ m, weight_after]
+    m, k, x, weight_own = sums.direction, classes[own], entered[own], weight_after[own]
+    centre = sum_after[own] / weight_own[:, None]
+    last = Backend.of(entered).index(np.maximum(history.last[own], 0))
+    has = Backend.of(entered).index(history.last[own] >= 0)
+    weight = xp.where(has, weight_after[last], sums.weights[k])
+    before = xp.where(has[:, None], sum_after[last], sums.weighted_sums[k])
+    before /= xp.where(weight > 0, weight, xp.ones_like(weight))[:, None]
+    return xp.stack([_across(x - centre, m), _across(centre - before, m), x @ m, centre @ m, weight_own])
 
 
 def _across(vectors: Array, m: Array) -> Array:
