@@ -21,7 +21,7 @@ from fastapi import Depends, FastAPI, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
@@ -143,7 +143,30 @@ class Labels(Model):
 
 StreamId = Annotated[str, Path(description="Id of the stream; it may contain slashes.", max_length=300)]
 
-SAMPLES_BODY = {
+
+class SampleQuery(BaseModel):
+    """Query parameters of samples."""
+
+    model_config = ConfigDict(extra="forbid")
+    learn: bool | None = None
+    top: int | None = Field(None, ge=1, le=100_000)
+
+
+POST_SAMPLES = {
+    "parameters": [
+        {
+            "name": "stream_id", "in": "path", "required": True, "schema": {"type": "string", "maxLength": 300},
+            "description": "Id of the stream; it may contain slashes.",
+        },
+        {
+            "name": "learn", "in": "query", "schema": {"type": "boolean"},
+            "description": "false: predict only, store nothing.",
+        },
+        {
+            "name": "top", "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": 100_000},
+            "description": "Predictions per sample; 10.",
+        },
+    ],
     "requestBody": {
         "required": True,
         "content": {
@@ -170,8 +193,9 @@ SAMPLES_BODY = {
             },
             "image/*": {"schema": {"type": "string", "format": "binary"}},
         },
-    }
-}
+    },
+}  # fmt: skip
+"""How `/openapi.json` describes the request that sends samples."""
 
 
 def create_app(make_service: Callable[[], Service]) -> FastAPI:
@@ -258,12 +282,17 @@ def _host_of(origin: str) -> str | None:
         return None
 
 
+async def authorize(request: Request, scope: str) -> Principal:
+    """Who sends the request. Problem 401 without a valid key, 403 if its scope is less than `scope`."""
+    principal = await principal_of(request)
+    if not principal.may(scope):
+        raise Problem(403, "forbidden", f"This key has the scope {principal.scope}; {scope} is needed.")
+    return principal
+
+
 def require(scope: str) -> Any:
     async def check(request: Request) -> Principal:
-        principal = await principal_of(request)
-        if not principal.may(scope):
-            raise Problem(403, "forbidden", f"This key has the scope {principal.scope}; {scope} is needed.")
-        return principal
+        return await authorize(request, scope)
 
     return Depends(check)
 
@@ -309,20 +338,13 @@ def _add_streams(app: FastAPI) -> None:
 
     @app.post(
         "/v1/streams/{stream_id:path}/samples", tags=["samples"], summary="Classify samples and learn from them",
-        openapi_extra=SAMPLES_BODY,
+        openapi_extra=POST_SAMPLES,
     )  # fmt: skip
-    async def post_samples(
-        request: Request,
-        principal: Writer,
-        stream_id: StreamId,
-        learn: Annotated[bool | None, Query(description="false: predict only, store nothing.")] = None,
-        top: Annotated[int | None, Query(ge=1, le=100_000, description="Predictions per sample; 10.")] = None,
-    ) -> Any:
-        # A misspelt `learn` would store samples that were only to be predicted.
-        unknown = sorted(set(request.query_params) - {"learn", "top"})
-        if unknown:
-            raise Problem(422, "invalid_query", f"Unknown query parameter {unknown[0][:80]!r}. Known: learn, top.")
-        stream = await find_stream(request, principal, stream_id)
+    async def post_samples(request: Request) -> Any:
+        # Its parameters are read here, because those of FastAPI take as long as everything else in the event loop.
+        principal = await authorize(request, "write")
+        query = _sample_query(request.query_params)
+        stream = await find_stream(request, principal, request.path_params["stream_id"])
         service = service_of(request)
         key = request.headers.get("idempotency-key")
         if key is not None:
@@ -336,8 +358,8 @@ def _add_streams(app: FastAPI) -> None:
                 samples = await service.read(parse_samples, *given)
             else:
                 samples = parse_samples(*given)
-        samples.learn = samples.learn if learn is None else learn
-        samples.top = samples.top if top is None else top
+        samples.learn = samples.learn if query.learn is None else query.learn
+        samples.top = samples.top if query.top is None else query.top
         results = await service.samples(stream, samples, key)
         request.state.samples = len(results)
         return Response(to_json({"results": results}), media_type="application/json")
@@ -562,13 +584,14 @@ async def _disagreements(service: Service, stream: Stream, labels: Sequence[Any]
 def _log_rows(stream: Stream, service: Service, after: int, limit: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for batch in service.store.read_batches(stream.record, after):
-        for at in range(max(0, after + 1 - batch.first), batch.count):
-            result = stream.result(batch.answers, at, batch.first + at, batch.epoch, batch.keys[at])
+        start = max(0, after + 1 - batch.first)
+        stop = min(batch.count, start + limit - len(rows))
+        seqs = range(batch.first + start, batch.first + stop)
+        for result in stream.results(batch.answers.part(start, stop), seqs, batch.epoch, batch.keys[start:stop], top=1):
             del result["replayed"]
-            result["predictions"] = result["predictions"][:1]
             rows.append({**result, "time": batch.time, "learned": batch.learned})
-            if len(rows) == limit:
-                return rows
+        if len(rows) == limit:
+            break
     return rows
 
 
@@ -586,6 +609,17 @@ async def confirm_labels(service: Service, stream: Stream, labels: list[tuple[in
     for seq, label_index, batch in found:
         await service.read(service.store.add_label, stream.record, seq, label_index, batch)
     return {"labels": len(await service.read(service.store.labels, stream.record))}
+
+
+def _sample_query(given: Mapping[str, str]) -> SampleQuery:
+    # A misspelt `learn` would store samples that were only to be predicted.
+    unknown = sorted(set(given) - set(SampleQuery.model_fields))
+    if unknown:
+        raise Problem(422, "invalid_query", f"Unknown query parameter {unknown[0][:80]!r}. Known: learn, top.")
+    try:
+        return SampleQuery.model_validate(dict(given))
+    except ValidationError as error:
+        raise RequestValidationError([{**one, "loc": ("query", *one["loc"])} for one in error.errors()]) from error
 
 
 async def _parse_form(request: Request, service: Service) -> Samples:

@@ -298,7 +298,7 @@ class Service:
             items = self._encode(stream, samples)
         request = SampleRequest(
             items=items, count=samples.count, keys=samples.keys, learn=samples.learn,
-            top=samples.top or DEFAULT_TOP, key=key,
+            top=samples.top or DEFAULT_TOP, key=key, features=samples.features,
         )  # fmt: skip
         try:
             return await stream.submit(request)
