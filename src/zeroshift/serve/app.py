@@ -11,7 +11,7 @@ import base64
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
@@ -20,9 +20,10 @@ from urllib.parse import urlsplit
 from fastapi import Depends, FastAPI, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 from starlette.exceptions import HTTPException
 
 from zeroshift._version import __version__
@@ -37,7 +38,7 @@ from zeroshift.serve.inputs import (
     parse_samples,
 )
 from zeroshift.serve.keys import LOCAL, Principal
-from zeroshift.serve.service import Service, usable_methods, visible
+from zeroshift.serve.service import Event, Service, usable_methods, visible
 from zeroshift.serve.stream import Stream
 
 __all__ = ["create_app"]
@@ -52,6 +53,7 @@ OVERVIEW_SECONDS = 0.5
 """Between two looks at all streams."""
 BASIC_AUTH = ("/label-studio/", "/predict", "/setup", "/webhook")
 """Addresses that also take a key as the password of a user."""
+WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
 SECURITY = {
     "Content-Security-Policy": (
@@ -216,6 +218,7 @@ def create_app(make_service: Callable[[], Service]) -> FastAPI:
         description="Zero-shot classifiers that adapt to a stream. Acknowledged samples are stored; see docs/serve.md.",
     )  # fmt: skip
     app.add_middleware(Guard)
+    app.router.route_class = JSONRoute
     _add_errors(app)
     _add_streams(app)
     _add_operations(app)
@@ -236,20 +239,24 @@ def service_of(request: Request) -> Service:
     return service
 
 
-async def principal_of(request: Request) -> Principal:
+async def identify(request: Request) -> Principal:
     """Who sends the request. Problem 401 without a valid key."""
     service = service_of(request)
     _check_origin(request, service)
     if not service.auth:
-        principal = LOCAL
-    else:
-        if service.keys.are_old:
-            await service.read(service.keys.read)
-        found = service.keys.find(_token(request))
-        if found is None:
-            raise Problem(401, "unauthorized", "An API key is needed. Fix: Authorization: Bearer KEY.")
-        principal = found
-    service.check_rate(principal.key)
+        return LOCAL
+    if service.keys.are_old:
+        await service.read(service.keys.read)
+    found = service.keys.find(_token(request))
+    if found is None:
+        raise Problem(401, "unauthorized", "An API key is needed. Fix: Authorization: Bearer KEY.")
+    return found
+
+
+async def principal_of(request: Request) -> Principal:
+    """Who sends the request, if the rate of the key allows it."""
+    principal = getattr(request.state, "principal", None) or await identify(request)
+    service_of(request).check_rate(principal.key)
     request.state.key = principal.key
     return principal
 
@@ -659,9 +666,7 @@ def _event_response(events: AsyncIterator[str]) -> Response:
     return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
-async def _events(
-    service: Service, stream: Stream, waiting: asyncio.Queue[tuple[str, dict[str, Any]]]
-) -> AsyncIterator[str]:
+async def _events(service: Service, stream: Stream, waiting: asyncio.Queue[Event]) -> AsyncIterator[str]:
     """Events of a stream until the client leaves or the service stops. `samples` events come with the statistics."""
     stopping = asyncio.ensure_future(service.stopping.wait())
     try:
@@ -675,11 +680,12 @@ async def _events(
             if not getting.done():
                 yield HEARTBEAT
                 continue
-            name, content = getting.result()
-            if name == "samples":
-                content = {**content, "health": service.health(stream)}
-            yield _event(name, stream.record.seq, content)
-            if name == "deleted":
+            event = getting.result()
+            if event.text is None:  # written once for all who listen
+                health = {"health": service.health(stream)} if event.name == "samples" else {}
+                event.text = _event(event.name, stream.record.seq, {**event.content, **health})
+            yield event.text
+            if event.name == "deleted":
                 return
     finally:
         stopping.cancel()
@@ -731,12 +737,16 @@ def _event(name: str, number: int, content: Mapping[str, Any]) -> str:
 # Errors and limits
 
 
+def _problem_answer(path: str, problem: Problem) -> JSONResponse:
+    content = problem.content()
+    if path.startswith("/v2"):  # the Open Inference Protocol has a text there
+        content = {**content["error"], "error": problem.message}
+    return PlainJSON(content, problem.status, problem.headers())
+
+
 def _add_errors(app: FastAPI) -> None:
     def answer(request: Request, problem: Problem) -> JSONResponse:
-        content = problem.content()
-        if request.url.path.startswith("/v2"):  # the Open Inference Protocol has a text there
-            content = {**content["error"], "error": problem.message}
-        return PlainJSON(content, problem.status, problem.headers())
+        return _problem_answer(request.url.path, problem)
 
     @app.exception_handler(Problem)
     async def problem(request: Request, error: Problem) -> JSONResponse:
@@ -761,6 +771,29 @@ def _add_errors(app: FastAPI) -> None:
         return answer(
             request, Problem(500, "internal_error", "An unexpected error; the log of the service says which.")
         )
+
+
+class JSONRequest(Request):
+    """Its body is parsed ten times as fast: other requests are not answered meanwhile."""
+
+    async def json(self) -> Any:
+        body = await self.body()
+        try:
+            return from_json(body)
+        except ValueError as error:
+            if len(body) > LARGE_BODY:
+                raise json.JSONDecodeError("Invalid JSON", "", 0) from error
+            return json.loads(body)  # says where it is wrong, or takes what `from_json` does not
+
+
+class JSONRoute(APIRoute):
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_json(request: Request) -> Response:
+            return await handle(JSONRequest(request.scope, request.receive))
+
+        return handle_json
 
 
 class PlainJSON(JSONResponse):
@@ -821,10 +854,15 @@ class Guard:
 
         is_refusal = False
         try:
+            if scope["method"] not in WITHOUT_BODY:  # nothing is read from somebody unknown
+                try:
+                    state["principal"] = await identify(Request(scope))
+                except Problem as problem:
+                    refused = problem
             declared = dict(scope["headers"]).get(b"content-length", b"0")
             if declared.isdigit() and int(declared[:20]) > limits.body_bytes:
-                refused = _too_large(limits.body_bytes)
-            else:
+                refused = refused or _too_large(limits.body_bytes)
+            if refused is None:
                 try:
                     await self.app(scope, limited_receive, secured_send)
                 except Problem:
@@ -832,8 +870,9 @@ class Guard:
                         raise
             if refused is not None and not responded:
                 is_refusal = True
-                headers = {**refused.headers(), "Connection": "close"}
-                await PlainJSON(refused.content(), refused.status, headers)(scope, receive, secured_send)
+                made = _problem_answer(scope["path"], refused)
+                made.headers["Connection"] = "close"
+                await made(scope, receive, secured_send)
         finally:
             service.receiving -= size
             route = getattr(scope.get("route"), "path", "none")

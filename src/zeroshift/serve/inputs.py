@@ -45,6 +45,8 @@ RESERVED = frozenset(
 """Parts of addresses that follow the id of a stream, and can therefore not be part of one."""
 
 LONGEST_KEY = 200
+NUMBERS = frozenset({float, int})
+"""Types of the numbers in features: true and false are none."""
 
 
 def check_stream_id(name: str) -> str:
@@ -219,7 +221,7 @@ def as_matrix(values: Any) -> np.ndarray:
             raise Problem(
                 422, "invalid_shape", f"Row {row} has {shown}, row 0 has {length}. Fix: lists of equal length.", row=row
             )
-        if not all(type(number) in (float, int) for number in one):
+        if not NUMBERS.issuperset(map(type, one)):
             raise Problem(422, "invalid_shape", f"Row {row} has an entry that is not a number.", row=row)
     try:
         with np.errstate(over="ignore"):

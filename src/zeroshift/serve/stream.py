@@ -713,7 +713,7 @@ class Stream:
         self._on_event_later("snapshot", {"seq": self.record.seq, "epoch": self.record.epoch})
 
     def _prune(self) -> None:
-        """Delete snapshots and thumbnails beyond what the stream keeps, and the log that is no longer needed."""
+        """Delete snapshots beyond what the stream keeps, and the log that is no longer needed."""
         record, config = self.record, self.config
         snapshots = self._store.snapshots(record)
         old = snapshots[config["keep_snapshots"] :]
@@ -722,13 +722,6 @@ class Stream:
         own = [s.seq for s in snapshots[: config["keep_snapshots"]] if s.epoch == record.epoch]
         if config["retain"] is not None and len(own) > 1:
             self._store.compact(record, min(min(own), record.seq - config["retain"]))
-        if config["thumbnails"]:
-            limit, total = config["thumbnails"], 0
-            for place, (seq, size) in enumerate(self._store.thumbnails(record)):
-                total += size
-                if place >= limit["count"] or total > limit["bytes"]:
-                    self._store.delete_thumbnails(record, seq)
-                    break
 
     def _on_event_later(self, name: str, content: dict[str, Any]) -> None:
         """Publish an event from a thread."""
