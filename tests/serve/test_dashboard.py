@@ -470,7 +470,7 @@ def test_the_first_steps_work_as_they_are_shown(page):
     page.wait_for_text(".streams tbody", "1,500")
     if shutil.which("curl"):
         done = subprocess.run(["bash", "-ec", shell], check=True, timeout=60, capture_output=True, text=True)
-        assert '"seq": 2' in done.stdout
+        assert '"seq":2' in done.stdout
         page.wait_for_text(".streams tbody", "first")
 
 

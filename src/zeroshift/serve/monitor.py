@@ -80,9 +80,10 @@ class PageHinkley:
         for value in values[len(reference) :]:
             deviation = (value - mean) / spread
             deviation = -10.0 if deviation < -10.0 else 10.0 if deviation > 10.0 else deviation
-            above = max(0.0, above + deviation - slack)
-            below = max(0.0, below - deviation - slack)
-            highest = max(highest, above, below)
+            above, below = above + deviation - slack, below - deviation - slack
+            above, below = above if above > 0.0 else 0.0, below if below > 0.0 else 0.0
+            if above > highest or below > highest:
+                highest = max(above, below)
         self.above, self.below = above, below
         return highest > self.THRESHOLD
 
