@@ -135,8 +135,9 @@ def image_prototypes(classes: int, dimension: int) -> np.ndarray:
     return np.eye(classes, dimension, dtype=np.float32)
 
 
-def bare(work: Work, state: Path) -> float:
-    """Samples per second of the library alone; runs in a process of its own."""
+def bare(work: Work, state: Path) -> tuple[float, float]:
+    """Samples per second of the library alone, and processor time per request in milliseconds; runs in a process of
+    its own."""
     if work.what == "features":
         methods = [load_method(state) for _ in range(work.streams)]
         batches: list[Any] = work.batches()
@@ -159,10 +160,11 @@ def bare(work: Work, state: Path) -> float:
 
     for number in range(work.warm):
         learn(number)
-    started = time.perf_counter()
+    started, used = time.perf_counter(), time.process_time()
     for number in range(work.warm, work.warm + work.count):
         learn(number)
-    return work.count * work.samples / (time.perf_counter() - started)
+    used = time.process_time() - used
+    return work.count * work.samples / (time.perf_counter() - started), 1000 * used / work.count
 
 
 # Servers
@@ -184,6 +186,11 @@ class Serving:
             time.sleep(0.05)
         self.url = found[0]
 
+    def processor_seconds(self) -> float:
+        """Processor time of all its threads."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(60)
@@ -193,14 +200,16 @@ def pinned(command: list[str], core: int | None) -> list[str]:
     return command if core is None else ["taskset", "-c", str(core), *command]
 
 
-def load(url: str, path: str, bodies: Sequence[tuple[bytes, str]], work: Work, clients: int) -> dict[str, float]:
-    """Samples per second and latencies of clients that each send as fast as they are answered."""
+def load(
+    serving: Serving, path: str, bodies: Sequence[tuple[bytes, str]], work: Work, clients: int
+) -> dict[str, float]:
+    """Samples per second, latencies and processor time of clients that each send as fast as they are answered."""
     latencies: list[float] = []
     numbers = iter(range(10**9))
     ready, failures = threading.Barrier(clients + 1), list[BaseException]()
 
     def send(count: int, measured: bool) -> None:
-        parts = urlsplit(url)
+        parts = urlsplit(serving.url)
         connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=120)
         try:
             ready.wait()
@@ -218,21 +227,25 @@ def load(url: str, path: str, bodies: Sequence[tuple[bytes, str]], work: Work, c
         finally:
             connection.close()
 
-    passed = 0.0
+    passed = used = 0.0
     for count, measured in ((work.warm, False), (work.count, True)):
         numbers = iter(range(10**9))
         threads = [threading.Thread(target=send, args=(count, measured), daemon=True) for _ in range(clients)]
         for one in threads:
             one.start()
+        used = serving.processor_seconds()
         ready.wait()
         started = time.perf_counter()
         for one in threads:
             one.join()
-        passed = time.perf_counter() - started
+        passed, used = time.perf_counter() - started, serving.processor_seconds() - used
         if failures:
             raise failures[0]
     p50, p99 = 1000 * np.quantile(latencies, [0.5, 0.99])
-    return {"per_second": work.count * work.samples / passed, "p50": float(p50), "p99": float(p99)}
+    return {
+        "per_second": work.count * work.samples / passed, "p50": float(p50), "p99": float(p99),
+        "processor_ms": 1000 * used / work.count,
+    }  # fmt: skip
 
 
 def prepare_store(work: Work, state: Path, folder: Path) -> None:
@@ -272,7 +285,7 @@ def serve_and_load(server: str, work: Work, clients: int, state: Path, core: int
                 bodies = [(encoded(batch, work.form), KINDS[work.form]) for batch in work.batches()]
             else:
                 bodies = [form(photos(IMAGES))]
-            return load(serving.url, path, bodies, work, clients)
+            return load(serving, path, bodies, work, clients)
         finally:
             serving.stop()
 
@@ -306,7 +319,8 @@ def measure(rounds: int, seconds: float) -> list[dict[str, Any]]:
                         break
                     environment = {**os.environ, **ONE_THREAD}
                     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-                    row.setdefault("library", []).append(float(done.stdout))
+                    per_second, processor_ms = json.loads(done.stdout)
+                    row.setdefault("library", []).append({"per_second": per_second, "processor_ms": processor_ms})
                     for server in ("service", "plain"):
                         row.setdefault(server, []).append(serve_and_load(server, work, clients, state, core))
             print(json.dumps(row), flush=True)
@@ -315,17 +329,21 @@ def measure(rounds: int, seconds: float) -> list[dict[str, Any]]:
 
 
 def ratios_of(row: dict[str, Any]) -> np.ndarray:
-    return np.array([one["per_second"] for one in row["service"]]) / np.array(row["library"])
+    service, library = (np.array([one["per_second"] for one in row[name]]) for name in ("service", "library"))
+    return np.asarray(service / library)
 
 
 def table(rows: Sequence[dict[str, Any]]) -> list[str]:
     lines = [
         "| samples | K | streams | clients | library /s | service /s | service / library | plain FastAPI /s "
-        "| service p50, p99 (ms) | plain p50, p99 (ms) |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+        "| processor time per request (ms): library, service, plain | service p50, p99 (ms) | plain p50, p99 (ms) |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for row in rows:
-        service, plain = ([one["per_second"] for one in row[name]] for name in ("service", "plain"))
+        per_second, processor = (
+            {name: float(np.median([one[what] for one in row[name]])) for name in ("library", "service", "plain")}
+            for what in ("per_second", "processor_ms")
+        )
         ratios = ratios_of(row)
         times = {
             name: [float(np.median([one[quantile] for one in row[name]])) for quantile in ("p50", "p99")]
@@ -333,8 +351,9 @@ def table(rows: Sequence[dict[str, Any]]) -> list[str]:
         }
         lines.append(
             f"| {row['what']} ({row['format']}) | {row['classes']} | {row['streams']} | {row['clients']} "
-            f"| {np.median(row['library']):,.0f} | {np.median(service):,.0f} "
-            f"| {np.median(ratios):.2f}{spread(ratios)} | {np.median(plain):,.0f} "
+            f"| {per_second['library']:,.0f} | {per_second['service']:,.0f} "
+            f"| {np.median(ratios):.2f}{spread(ratios)} | {per_second['plain']:,.0f} "
+            f"| {processor['library']:.2f}, {processor['service']:.2f}, {processor['plain']:.2f} "
             f"| {times['service'][0]:.1f}, {times['service'][1]:.1f} "
             f"| {times['plain'][0]:.1f}, {times['plain'][1]:.1f} |"
         )
@@ -357,7 +376,7 @@ def main() -> None:
     if chosen := given.bare or given.plain:
         work = Work(chosen[0], int(chosen[1]), int(chosen[2]), chosen[3])
         if given.bare:
-            print(bare(work, given.state))
+            print(json.dumps(bare(work, given.state)))
         else:
             serve_plain(work, given.state)
         return
