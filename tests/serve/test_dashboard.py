@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +19,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from free_port import free_port
 
 import zeroshift.serve
 from report.browser import browser
@@ -422,9 +422,7 @@ def test_thumbnails_are_shown_where_they_are_kept(chromium, run_service, problem
 @needs_chromium
 @pytest.mark.slow
 def test_it_continues_when_the_service_does(chromium, run_service, problem):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     running = run_service(port=port)
     stream = running.client().stream("cam-1")
     stream.create(("a", "b", "c", "d", "e"), problem[1])
