@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from free_port import free_port
 
 PROGRAMS = ("initdb", "pg_ctl", "postgres")
 
@@ -40,9 +41,7 @@ class PostgresServer:
                 raise LookupError("PostgreSQL does not run as root, and there is no other user")
             self._as = {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
             shutil.chown(self.folder, user)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self._run("initdb", "-D", str(self.folder / "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8", "-N")
         self.address = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
         self.start()
@@ -55,9 +54,10 @@ class PostgresServer:
 
     def start(self) -> None:
         options = f"-p {self.port} -k {self.folder} -c listen_addresses=127.0.0.1 -c max_connections=100"
-        command = [str(self._binaries / "pg_ctl"), "-D", "data", "-l", "log", "-w", "-t", "60", "-o", options, "start"]
+        command = [str(self._binaries / "pg_ctl"), "-D", "data", "-l", "log", "-w", "-t", "300", "-o", options, "start"]
         # Not through `_run`: the server keeps the pipes of whoever starts it.
-        subprocess.run(command, cwd=self.folder, check=True, stdout=subprocess.DEVNULL, **self._as)
+        done = subprocess.run(command, cwd=self.folder, stdout=subprocess.DEVNULL, check=False, **self._as)
+        assert done.returncode == 0, (self.folder / "log").read_text()[-2000:]
 
     def stop(self, mode: str = "immediate") -> None:
         """`immediate` is as after a crash: what was committed is found in the log of the server."""

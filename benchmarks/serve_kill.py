@@ -13,7 +13,6 @@ import argparse
 import json
 import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from free_port import free_port
 from postgres_server import PostgresServer
 from sections import machine, replace_section
 
@@ -52,12 +52,6 @@ class Outcome:
 def start(store: str, port: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "zeroshift", "serve", "--store", store, "--no-auth", "--port", str(port)]
     return subprocess.Popen(command, stderr=subprocess.DEVNULL)
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def feed(

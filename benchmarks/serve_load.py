@@ -1,11 +1,11 @@
 """How many samples per second the service answers, and how soon: against the bare library, and plain FastAPI.
 
-`python benchmarks/serve_load.py [--rounds 3] [--minutes 7] [--write]`. The service, the library and the plain
+`python benchmarks/serve_load.py [--rounds 3] [--minutes 8] [--write]`. The service, the library and the plain
 endpoint have the same core, with one thread for products; the clients have another one. Each client sends its next
 request when the last one was answered: one or four on one stream, or one on each of fifty. A request has 32 samples
-with d = 512 (.npy), or 2 images. Every stream has learned 6400 samples before (features). All three do the same work:
-the library gets the batches in a loop. The plain endpoint, at the end of this file, has the same method behind FastAPI
-without keys, zero-shot, log, monitor or store.
+with d = 512 (.npy; two rows compare other formats), or 2 images. Every stream has learned 6400 samples before
+(features). All three do the same work: the library gets the batches in a loop. The plain endpoint, at the end of this
+file, has the same method behind FastAPI without keys, zero-shot, log, monitor or store.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ import numpy as np
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
 from sections import machine, replace_section
 
 from zeroshift.benchmarks.machine import busy_cores
@@ -44,9 +46,18 @@ DIMENSION, BATCH, IMAGES = 512, 32, 2
 ENCODER = "composed"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 METHOD, WARM_SAMPLES, TARGET = "anchored_mixture_online", 6400, 0.7
-ROWS = 8
 LOADS = ((1, 1), (1, 4), (50, 50))
 """Streams and clients."""
+KINDS = {"npy": "application/x-npy", "safetensors": "application/x-safetensors", "json": "application/json"}
+RUNS = (
+    ("features", "npy", 10, LOADS),
+    ("features", "safetensors", 10, LOADS[1:2]),
+    ("features", "json", 10, LOADS[1:2]),
+    ("features", "npy", 1000, LOADS),
+    ("images", "form", 10, LOADS[1:]),
+)
+"""Samples, format, classes, loads."""
+ROWS = sum(len(loads) for *_, loads in RUNS)
 
 
 def names_of(classes: int) -> list[str]:
@@ -57,6 +68,14 @@ def npy(array: np.ndarray) -> bytes:
     written = io.BytesIO()
     np.save(written, array)
     return written.getvalue()
+
+
+def encoded(features: np.ndarray, form: str) -> bytes:
+    if form == "npy":
+        return npy(features)
+    if form == "safetensors":
+        return save_tensors({"features": features})
+    return json.dumps({"features": features.tolist()}).encode()
 
 
 def photos(count: int) -> list[bytes]:
@@ -87,8 +106,8 @@ def form(images: Sequence[bytes]) -> tuple[bytes, str]:
 class Work:
     """What is sent: `count` batches, one stream after the other, after a few that are not measured."""
 
-    def __init__(self, what: str, classes: int, streams: int) -> None:
-        self.what, self.classes, self.streams = what, classes, streams
+    def __init__(self, what: str, classes: int, streams: int, form: str) -> None:
+        self.what, self.classes, self.streams, self.form = what, classes, streams, form
         self.count, self.warm = {"features": (400, 50), "images": (50, 4)}[what]
         self.samples = BATCH if what == "features" else IMAGES
 
@@ -109,15 +128,16 @@ class Work:
         method.save(path)
 
     def arguments(self) -> list[str]:
-        return [self.what, str(self.classes), str(self.streams)]
+        return [self.what, str(self.classes), str(self.streams), self.form]
 
 
 def image_prototypes(classes: int, dimension: int) -> np.ndarray:
     return np.eye(classes, dimension, dtype=np.float32)
 
 
-def bare(work: Work, state: Path) -> float:
-    """Samples per second of the library alone; runs in a process of its own."""
+def bare(work: Work, state: Path) -> tuple[float, float]:
+    """Samples per second of the library alone, and processor time per request in milliseconds; runs in a process of
+    its own."""
     if work.what == "features":
         methods = [load_method(state) for _ in range(work.streams)]
         batches: list[Any] = work.batches()
@@ -140,10 +160,11 @@ def bare(work: Work, state: Path) -> float:
 
     for number in range(work.warm):
         learn(number)
-    started = time.perf_counter()
+    started, used = time.perf_counter(), time.process_time()
     for number in range(work.warm, work.warm + work.count):
         learn(number)
-    return work.count * work.samples / (time.perf_counter() - started)
+    used = time.process_time() - used
+    return work.count * work.samples / (time.perf_counter() - started), 1000 * used / work.count
 
 
 # Servers
@@ -165,6 +186,11 @@ class Serving:
             time.sleep(0.05)
         self.url = found[0]
 
+    def processor_seconds(self) -> float:
+        """Processor time of all its threads."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(60)
@@ -174,14 +200,16 @@ def pinned(command: list[str], core: int | None) -> list[str]:
     return command if core is None else ["taskset", "-c", str(core), *command]
 
 
-def load(url: str, path: str, bodies: Sequence[tuple[bytes, str]], work: Work, clients: int) -> dict[str, float]:
-    """Samples per second and latencies of clients that each send as fast as they are answered."""
+def load(
+    serving: Serving, path: str, bodies: Sequence[tuple[bytes, str]], work: Work, clients: int
+) -> dict[str, float]:
+    """Samples per second, latencies and processor time of clients that each send as fast as they are answered."""
     latencies: list[float] = []
     numbers = iter(range(10**9))
     ready, failures = threading.Barrier(clients + 1), list[BaseException]()
 
     def send(count: int, measured: bool) -> None:
-        parts = urlsplit(url)
+        parts = urlsplit(serving.url)
         connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=120)
         try:
             ready.wait()
@@ -199,21 +227,25 @@ def load(url: str, path: str, bodies: Sequence[tuple[bytes, str]], work: Work, c
         finally:
             connection.close()
 
-    passed = 0.0
+    passed = used = 0.0
     for count, measured in ((work.warm, False), (work.count, True)):
         numbers = iter(range(10**9))
         threads = [threading.Thread(target=send, args=(count, measured), daemon=True) for _ in range(clients)]
         for one in threads:
             one.start()
+        used = serving.processor_seconds()
         ready.wait()
         started = time.perf_counter()
         for one in threads:
             one.join()
-        passed = time.perf_counter() - started
+        passed, used = time.perf_counter() - started, serving.processor_seconds() - used
         if failures:
             raise failures[0]
     p50, p99 = 1000 * np.quantile(latencies, [0.5, 0.99])
-    return {"per_second": work.count * work.samples / passed, "p50": float(p50), "p99": float(p99)}
+    return {
+        "per_second": work.count * work.samples / passed, "p50": float(p50), "p99": float(p99),
+        "processor_ms": 1000 * used / work.count,
+    }  # fmt: skip
 
 
 def prepare_store(work: Work, state: Path, folder: Path) -> None:
@@ -250,10 +282,10 @@ def serve_and_load(server: str, work: Work, clients: int, state: Path, core: int
         serving = Serving(command, core, folder)
         try:
             if work.what == "features":
-                bodies = [(npy(batch), "application/x-npy") for batch in work.batches()]
+                bodies = [(encoded(batch, work.form), KINDS[work.form]) for batch in work.batches()]
             else:
                 bodies = [form(photos(IMAGES))]
-            return load(serving.url, path, bodies, work, clients)
+            return load(serving, path, bodies, work, clients)
         finally:
             serving.stop()
 
@@ -270,10 +302,12 @@ def measure(rounds: int, seconds: float) -> list[dict[str, Any]]:
     found = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     os.environ["ENCODER_DIMENSION"] = found.stdout.strip()
     rows, started = [], time.monotonic()
-    for what, classes, loads in (("features", 10, LOADS), ("features", 1000, LOADS), ("images", 10, LOADS[1:])):
+    for what, format_, classes, loads in RUNS:
         for streams, clients in loads:
-            work = Work(what, classes, streams)
-            row: dict[str, Any] = {"what": what, "classes": classes, "streams": streams, "clients": clients}
+            work = Work(what, classes, streams, format_)
+            row: dict[str, Any] = {
+                "what": what, "format": format_, "classes": classes, "streams": streams, "clients": clients
+            }  # fmt: skip
             with tempfile.TemporaryDirectory() as folder:
                 state = Path(folder) / "state.safetensors"
                 if what == "features":
@@ -285,7 +319,8 @@ def measure(rounds: int, seconds: float) -> list[dict[str, Any]]:
                         break
                     environment = {**os.environ, **ONE_THREAD}
                     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-                    row.setdefault("library", []).append(float(done.stdout))
+                    per_second, processor_ms = json.loads(done.stdout)
+                    row.setdefault("library", []).append({"per_second": per_second, "processor_ms": processor_ms})
                     for server in ("service", "plain"):
                         row.setdefault(server, []).append(serve_and_load(server, work, clients, state, core))
             print(json.dumps(row), flush=True)
@@ -294,26 +329,31 @@ def measure(rounds: int, seconds: float) -> list[dict[str, Any]]:
 
 
 def ratios_of(row: dict[str, Any]) -> np.ndarray:
-    return np.array([one["per_second"] for one in row["service"]]) / np.array(row["library"])
+    service, library = (np.array([one["per_second"] for one in row[name]]) for name in ("service", "library"))
+    return np.asarray(service / library)
 
 
 def table(rows: Sequence[dict[str, Any]]) -> list[str]:
     lines = [
         "| samples | K | streams | clients | library /s | service /s | service / library | plain FastAPI /s "
-        "| service p50, p99 (ms) | plain p50, p99 (ms) |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+        "| processor time per request (ms): library, service, plain | service p50, p99 (ms) | plain p50, p99 (ms) |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for row in rows:
-        service, plain = ([one["per_second"] for one in row[name]] for name in ("service", "plain"))
+        per_second, processor = (
+            {name: float(np.median([one[what] for one in row[name]])) for name in ("library", "service", "plain")}
+            for what in ("per_second", "processor_ms")
+        )
         ratios = ratios_of(row)
         times = {
             name: [float(np.median([one[quantile] for one in row[name]])) for quantile in ("p50", "p99")]
             for name in ("service", "plain")
         }
         lines.append(
-            f"| {row['what']} | {row['classes']} | {row['streams']} | {row['clients']} "
-            f"| {np.median(row['library']):,.0f} | {np.median(service):,.0f} "
-            f"| {np.median(ratios):.2f}{spread(ratios)} | {np.median(plain):,.0f} "
+            f"| {row['what']} ({row['format']}) | {row['classes']} | {row['streams']} | {row['clients']} "
+            f"| {per_second['library']:,.0f} | {per_second['service']:,.0f} "
+            f"| {np.median(ratios):.2f}{spread(ratios)} | {per_second['plain']:,.0f} "
+            f"| {processor['library']:.2f}, {processor['service']:.2f}, {processor['plain']:.2f} "
             f"| {times['service'][0]:.1f}, {times['service'][1]:.1f} "
             f"| {times['plain'][0]:.1f}, {times['plain'][1]:.1f} |"
         )
@@ -327,16 +367,16 @@ def spread(values: np.ndarray) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="measurements of features; their medians are shown")
-    parser.add_argument("--minutes", type=float, default=7, help="after this time, each row is measured once")
+    parser.add_argument("--minutes", type=float, default=8, help="after this time, each row is measured once")
     parser.add_argument("--write", action="store_true", help="write the table into benchmarks/results/serve.md")
-    parser.add_argument("--bare", nargs=3, help=argparse.SUPPRESS)
-    parser.add_argument("--plain", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--bare", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--plain", nargs=4, help=argparse.SUPPRESS)
     parser.add_argument("--state", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if chosen := given.bare or given.plain:
-        work = Work(chosen[0], int(chosen[1]), int(chosen[2]))
+        work = Work(chosen[0], int(chosen[1]), int(chosen[2]), chosen[3])
         if given.bare:
-            print(bare(work, given.state))
+            print(json.dumps(bare(work, given.state)))
         else:
             serve_plain(work, given.state)
         return
@@ -345,12 +385,12 @@ def main() -> None:
     missed = [
         f"K = {row['classes']} with {row['streams']} streams"
         for row in rows
-        if row["what"] == "features" and row["clients"] > 1 and np.median(ratios_of(row)) < TARGET
+        if row["format"] == "npy" and row["clients"] > 1 and np.median(ratios_of(row)) < TARGET
     ]
     lines = [
         *table(rows),
         "",
-        f"Target: {TARGET} of the library for features from several clients: "
+        f"Target: {TARGET} of the library for features (.npy) from several clients: "
         f"{'missed for ' + ', '.join(missed) if missed else 'met in all rows'}. Medians of up to {given.rounds} "
         "measurements (images: one), with the smallest and largest ratio. "
         f"Other work kept {busy or 0:.1f} cores busy when it began. "
@@ -381,12 +421,19 @@ def serve_plain(work: Work, state: Path) -> None:
         else:
             methods[f"s{number}"] = load_method(state)
 
+    def read(content: bytes) -> np.ndarray:
+        if work.form == "npy":
+            return np.asarray(np.load(io.BytesIO(content), allow_pickle=False))
+        if work.form == "safetensors":
+            return load_tensors(content)["features"]
+        return np.asarray(json.loads(content)["features"], np.float32)
+
     def answers(stream: str, content: Any) -> bytes:
         if what == "images":
             pixels = [encoder.preprocessing(decode(one, "an image").image) for one in content]
             features = encoder.encode_pixels(stack_pixels(pixels)).astype(np.float32)
         else:
-            features = np.load(io.BytesIO(content), allow_pickle=False)
+            features = read(content)
         probabilities = methods[stream].adapt(features)
         order = np.argsort(-probabilities, axis=1)[:, :10]
         found = [

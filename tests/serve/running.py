@@ -20,6 +20,18 @@ from zeroshift.serve.store import open_store
 
 NAMES = ("a", "b", "c", "d", "e")
 
+PATIENCE = 120.0
+"""Seconds until a test that waits gives up. What it waits for takes a moment, unless other programs use all cores."""
+
+
+def wait_until(condition: Callable[[], Any], what: str = "the condition does not hold") -> Any:
+    """What `condition` returns as soon as it is true."""
+    deadline = time.monotonic() + PATIENCE
+    while not (found := condition()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+    return found
+
 
 class Running:
     """A service that runs; `service` may be looked into."""
@@ -34,11 +46,8 @@ class Running:
         )
         self.thread = threading.Thread(target=self.server.run, daemon=True)
         self.thread.start()
-        deadline = time.monotonic() + 30
-        while not self.server.started:
-            assert self.thread.is_alive(), "the service did not start"
-            assert time.monotonic() < deadline, "the service did not start"
-            time.sleep(0.01)
+        wait_until(lambda: self.server.started or not self.thread.is_alive(), "the service did not start")
+        assert self.thread.is_alive(), "the service did not start"
 
     @property
     def service(self) -> Service:
@@ -57,7 +66,7 @@ class Running:
             client.close()
         self.server.stop_streams()
         self.server.should_exit = True
-        self.thread.join(30)
+        self.thread.join(PATIENCE)
         assert not self.thread.is_alive(), "the service did not stop"
 
 
@@ -92,15 +101,16 @@ class Process:
     @property
     def url(self) -> str:
         """Waits until it listens."""
-        deadline = time.monotonic() + 60
-        while (found := re.search(r"at (http://127[\d.:]+)", self.text)) is None:
-            assert self.process.poll() is None, self.text
-            assert time.monotonic() < deadline, self.text
-            time.sleep(0.01)
-        return found[1]
+
+        def announced() -> re.Match[str] | None:
+            found = re.search(r"at (http://127[\d.:]+)", self.text)
+            assert found or self.process.poll() is None, self.text
+            return found
+
+        return str(wait_until(announced, "the service did not start")[1])
 
     def client(self, **settings: Any) -> Client:
-        self._clients.append(Client(self.url, **{"retry": 20.0, **settings}))
+        self._clients.append(Client(self.url, **{"retry": PATIENCE, **settings}))
         return self._clients[-1]
 
     def end(self, number: int = signal.SIGTERM) -> int:
@@ -108,8 +118,8 @@ class Process:
         return self.wait()
 
     def wait(self) -> int:
-        code = self.process.wait(60)
-        self._reader.join(10)
+        code = self.process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
         return code
 
     def kill(self) -> None:
@@ -118,6 +128,6 @@ class Process:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-        self._reader.join(10)
+        self._reader.join(PATIENCE)
         assert self.process.stderr is not None
         self.process.stderr.close()

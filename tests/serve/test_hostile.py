@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from serve.running import NAMES
+from serve.running import NAMES, PATIENCE, wait_until
 from serve.test_access import send
 from zeroshift.serve import ServiceError
 from zeroshift.serve.service import Limits
@@ -91,9 +91,7 @@ HOSTILE_IMAGES = {
 @pytest.mark.parametrize("name", list(HOSTILE_IMAGES))
 def test_a_hostile_image_fails_alone(seeing, name):
     stream = seeing.client().stream("cam-1")
-    started = time.monotonic()
     results = stream.samples([picture(), HOSTILE_IMAGES[name], picture(value=9)])
-    assert time.monotonic() - started < 20
     assert [one.get("seq") for one in results] == [1, None, 2]
     assert results[1]["error"]["code"] == "invalid_image"
     assert results[1]["error"]["row"] == 1
@@ -103,6 +101,22 @@ def test_a_hostile_image_fails_alone(seeing, name):
     status, answer = send(seeing.url, "POST", "/v1/streams/cam-1/samples", {"Content-Type": "application/json"}, body)
     assert status == 200
     assert ["error" in one for one in answer["results"]] == [True, False]
+
+
+@pytest.mark.parametrize("what", ["features", "images"])
+def test_many_long_keys_are_sent_in_the_body(seeing, problem, what, monkeypatch):
+    """A header of 20,000 characters is refused unless it arrives in one piece."""
+    client = seeing.client()
+    stream, sent = client.stream("cam-1"), []
+    real = client._send
+    monkeypatch.setattr(client, "_send", lambda *given: (sent.append(given[3]), real(*given))[1])
+    samples = problem[0][:100] if what == "features" else [picture(value=value) for value in range(100)]
+    keys = [f"{'x' * 190}é{number:03}" for number in range(100)]
+    results = stream.samples(samples, keys=keys)
+    assert [one["key"] for one in results] == keys
+    assert sum(len(value) for value in sent[0].values()) < 8000
+    few = stream.samples(samples[:3], keys=keys[:3])
+    assert few == [{**one, "replayed": True} for one in results[:3]]
 
 
 def test_a_polyglot_is_only_an_image(seeing):
@@ -232,25 +246,30 @@ def test_hostile_headers(seeing, problem, headers):
 
 def connect(running) -> socket.socket:
     parts = urlsplit(running.url)
-    return socket.create_connection((parts.hostname, parts.port), timeout=30)
+    return socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE)
 
 
-def closed_after(connection: socket.socket) -> tuple[float, bytes]:
-    """How long it takes until the service ends the connection, and what it says."""
-    started, received = time.monotonic(), b""
+def said_at_the_end(connection: socket.socket) -> bytes:
+    """What the service says before it ends the connection; TimeoutError if it does not end it."""
+    received = b""
     try:
         while part := connection.recv(4096):
             received += part
     except ConnectionResetError:
         pass
-    return time.monotonic() - started, received
+    return received
 
 
 @pytest.fixture
 def strict(run_service, problem):
     running = run_service(limits=Limits(header_seconds=0.5, body_seconds=0.7, connections=40))
-    running.client().stream("cam-1").create(NAMES, problem[1])
+    patient(running).create(NAMES, problem[1])
     return running
+
+
+def patient(running):
+    """The stream for a client that repeats what a strict service did not get in time on a busy machine."""
+    return running.client(retry=PATIENCE).stream("cam-1")
 
 
 POST = b"POST /v1/streams/cam-1/samples HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -268,32 +287,28 @@ def test_slow_and_half_sent_requests_end(strict, problem):
     opened = {name: connect(strict) for name in cases}
     for name, connection in opened.items():
         connection.sendall(cases[name])
-    assert strict.client().stream("cam-1").samples(problem[0][:4])[0]["seq"] == 1  # others are answered
+    assert patient(strict).samples(problem[0][:4])[0]["seq"] == 1  # others are answered
     for name, connection in opened.items():
-        seconds, received = closed_after(connection)
+        received = said_at_the_end(connection)
         connection.close()
-        assert seconds < 10, name
         if "bod" in name or "chunk" in name:
             assert received.startswith(b"HTTP/1.1 408"), (name, received)
-    assert strict.client().stream("cam-1").describe()["n_seen"] == 4
+    assert patient(strict).describe()["n_seen"] == 4
 
 
 def test_slow_loris(strict, problem):
     """One header byte at a time does not keep a connection open; others are answered meanwhile."""
     connection = connect(strict)
-    started = time.monotonic()
-    try:
-        for byte in (POST + b"X-Slow: " + b"a" * 1000)[:400]:
+
+    def send_slowly() -> None:
+        for byte in POST + b"X-Slow: " + b"a" * 10_000:  # its end would come after minutes
             connection.sendall(bytes([byte]))
-            if time.monotonic() - started > 15:
-                pytest.fail("the connection is still open")
             time.sleep(0.02)
-        assert closed_after(connection)[0] < 5
-    except (BrokenPipeError, ConnectionResetError):
-        pass
+
+    with pytest.raises((BrokenPipeError, ConnectionResetError)):
+        send_slowly()
     connection.close()
-    assert time.monotonic() - started < 15
-    assert strict.client().stream("cam-1").samples(problem[0][:1])[0]["seq"] == 1
+    assert patient(strict).samples(problem[0][:1])[0]["seq"] == 1
 
 
 def test_a_client_that_leaves_changes_nothing_for_others(strict, problem):
@@ -302,7 +317,7 @@ def test_a_client_that_leaves_changes_nothing_for_others(strict, problem):
         connection = connect(strict)
         connection.sendall(POST + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
         connection.close()  # without reading the answer
-    stream = strict.client(retry=10).stream("cam-1")
+    stream = patient(strict)
     results = stream.samples(problem[0][:8], keys=[f"k{i}" for i in range(8)])
     assert [one["seq"] for one in results] == list(range(1, 9))
     assert stream.describe()["n_seen"] == 8
@@ -331,13 +346,41 @@ def test_malformed_requests(strict, raw):
     try:
         connection.sendall(raw)
         connection.shutdown(socket.SHUT_WR)
-        _, received = closed_after(connection)
+        received = said_at_the_end(connection)
     except (BrokenPipeError, ConnectionResetError):
         received = b""
     connection.close()
     status = received.split(b" ")[1] if received else b"none"
     assert not status.startswith(b"5"), received
-    assert strict.client().request("GET", "/health/live")["status"] == "live"
+    assert strict.client(retry=PATIENCE).request("GET", "/health/live")["status"] == "live"
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/streams/cam-1/samples", "/v1/streams/cam-1/labels", "/v2/models/cam-1/infer", "/x"]
+)
+def test_nothing_is_read_from_somebody_unknown(run_service, path):
+    """The answer does not wait for the body."""
+    running = run_service(auth=True, limits=Limits(body_seconds=PATIENCE))
+    connection = connect(running)
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9999\r\n\r\n"
+    connection.sendall(head.encode())
+    received = said_at_the_end(connection)
+    connection.close()
+    assert received.startswith(b"HTTP/1.1 401")
+    error = json.loads(received.partition(b"\r\n\r\n")[2])["error"]
+    assert isinstance(error, str if path.startswith("/v2") else dict)
+
+
+def test_thumbnails_are_bounded_without_snapshots(seeing, problem):
+    stream = seeing.client().stream("cam-2")
+    stream.create(NAMES, problem[1], logit_scale=5.0, thumbnails={"count": 2, "bytes": 100_000})
+    for start in range(0, 240, 40):
+        stream.samples([picture(value=value) for value in range(start, start + 40)])
+    store, record = seeing.store, seeing.service.streams["cam-2"].record
+    assert stream.snapshots() == []
+    shown = [one["seq"] for one in stream.statistics()["disagreements"]]
+    assert len(shown) > 2
+    assert [seq for seq, _ in store.thumbnails(record)] == shown[:2]
 
 
 def test_a_body_without_end_is_cut(run_service, problem):
@@ -363,34 +406,31 @@ def test_a_body_without_end_is_cut(run_service, problem):
 
 
 def test_all_bodies_together_are_limited(run_service, problem):
-    running = run_service(limits=Limits(received_bytes=150_000, body_seconds=20))
+    running = run_service(limits=Limits(received_bytes=150_000, body_seconds=PATIENCE))
     running.client().stream("cam-1").create(NAMES, problem[1])
     first = connect(running)
     first.sendall(POST + b"Content-Length: 120000\r\n\r\n" + b" " * 110_000)
-    deadline = time.monotonic() + 10
-    while running.service.receiving < 110_000:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: running.service.receiving >= 110_000)
     body = json.dumps({"features": problem[0][:200].tolist()}).encode()
     with pytest.raises(ServiceError) as refused:
         running.client().request("POST", "/v1/streams/cam-1/samples", body, {"Content-Type": "application/json"})
     assert (refused.value.status, refused.value.code) == (429, "busy")
     first.close()
-    patient = running.client(retry=20)
-    assert patient.request("POST", "/v1/streams/cam-1/samples", body, {"Content-Type": "application/json"})["results"]
-    while running.service.receiving:
-        assert time.monotonic() < deadline + 10
-        time.sleep(0.01)
+    client, kind = running.client(retry=PATIENCE), {"Content-Type": "application/json"}
+    assert client.request("POST", "/v1/streams/cam-1/samples", body, kind)["results"]
+    wait_until(lambda: not running.service.receiving)
 
 
-def test_too_many_connections_are_refused(strict):
-    opened = [connect(strict) for _ in range(60)]
+def test_too_many_connections_are_refused(run_service, problem):
+    running = run_service(limits=Limits(header_seconds=PATIENCE, body_seconds=0.7, connections=40))
+    patient(running).create(NAMES, problem[1])
+    opened = [connect(running) for _ in range(60)]
     for one in opened:
         one.sendall(POST + b"Content-Length: 10\r\n\r\n")
-    assert any(closed_after(one)[1].startswith(b"HTTP/1.1 503") for one in opened)
+    assert any(said_at_the_end(one).startswith(b"HTTP/1.1 503") for one in opened)
     for one in opened:
         one.close()
-    assert strict.client(retry=10).request("GET", "/health/live")["status"] == "live"
+    assert running.client(retry=PATIENCE).request("GET", "/health/live")["status"] == "live"
 
 
 def test_images_that_wait_are_limited(run_service, encoder, problem):
@@ -398,22 +438,19 @@ def test_images_that_wait_are_limited(run_service, encoder, problem):
 
     gate = threading.Event()
     slow = SimpleNamespace(
-        **{**vars(encoder), "preprocessing": lambda image: (gate.wait(20), encoder.preprocessing(image))[1]}
+        **{**vars(encoder), "preprocessing": lambda image: (gate.wait(PATIENCE), encoder.preprocessing(image))[1]}
     )
     running = run_service(encoder=slow, limits=Limits(queued_images=4))
     running.client().stream("cam-1").create(NAMES, problem[1], logit_scale=5.0)
     results = []
     first = threading.Thread(target=lambda: results.extend(running.client().stream("cam-1").samples([picture()] * 3)))
     first.start()
-    deadline = time.monotonic() + 10
-    while running.service.encoder.queued < 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: running.service.encoder.queued == 3)
     with pytest.raises(ServiceError) as refused:
         running.client().stream("cam-1").samples([picture()] * 2)
     assert (refused.value.status, refused.value.code) == (429, "encoder_busy")
     gate.set()
-    first.join(20)
+    first.join(PATIENCE)
     assert [one["seq"] for one in results] == [1, 2, 3]
 
 

@@ -20,11 +20,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import zeroshift.serve.records
-from serve.running import NAMES
+from serve.running import NAMES, PATIENCE, wait_until
 from zeroshift import methods
 from zeroshift.methods import create
 from zeroshift.serve import ServiceError
-from zeroshift.serve.store import open_store
+from zeroshift.serve.store import open_store, rows_at_once
 from zeroshift.serve.stream import Stream
 
 
@@ -67,10 +67,9 @@ def test_sigterm_under_load_answers_what_waits_and_stores_snapshots(start_proces
 
     feeder = threading.Thread(target=feed)
     feeder.start()
-    while len(answers) < 40:
-        time.sleep(0.01)
+    wait_until(lambda: len(answers) >= 40)
     assert process.end() == 0
-    feeder.join(30)
+    feeder.join(PATIENCE)
     store = open_store(str(tmp_path / "store"), read_only=True)
     record = store.find_stream("cam-1")
     assert record.seq == len(answers)  # every request was answered, or was not accepted
@@ -141,9 +140,10 @@ def test_events_of_a_stream(running, problem):
 
         def next_event() -> tuple[str, str, dict]:
             fields = {}
-            while line := events.readline().decode().rstrip("\n"):
-                name, _, value = line.partition(": ")
-                fields[name] = value
+            while "event" not in fields:  # one without it says that the service is still there
+                while line := events.readline().decode().rstrip("\n"):
+                    name, _, value = line.partition(": ")
+                    fields[name] = value
             return fields["event"], fields["id"], json.loads(fields["data"])
 
         assert next_event() == ("hello", "0", {"seq": 0, "epoch": 0})
@@ -161,6 +161,50 @@ def test_events_of_a_stream(running, problem):
         assert events.read() == b""
 
 
+def test_an_event_is_written_once_for_all_who_listen(running, problem, monkeypatch):
+    features, prototypes = problem
+    stream = running.client().stream("cam-1")
+    stream.create(NAMES, prototypes, logit_scale=20.0)
+    service, asked = running.service, []
+    health = service.health
+    monkeypatch.setattr(service, "health", lambda one: (asked.append(one), health(one))[1])
+    address = f"{running.url}/v1/streams/cam-1/events"
+    listening = [urllib.request.urlopen(address) for _ in range(5)]
+    for events in listening:
+        assert events.readline() == b"event: hello\n"
+    stream.samples(features[:8])
+
+    def sent(events) -> bytes:
+        while (line := events.readline()) != b"event: samples\n":
+            assert line
+        return events.readline() + events.readline()
+
+    assert len({sent(events) for events in listening}) == 1
+    assert len(asked) == 1
+    for events in listening:
+        events.close()
+
+
+def test_the_log_is_read_in_parts_of_bounded_size(location, run_service, problem):
+    """From every sample on, although a batch has the largest size or one sample."""
+    features, prototypes = problem
+    running = run_service(location)
+    stream = running.client().stream("cam-1")
+    stream.create(NAMES, prototypes, logit_scale=20.0)
+    sizes = [1, 1, 7, 1, 90, 1]
+    for start, size in zip(np.cumsum([0, *sizes]), sizes, strict=False):
+        stream.samples(features[start : start + size])
+    store, record = running.store, running.service.streams["cam-1"].record
+    ends = np.cumsum(sizes).tolist()
+    for after in range(101):
+        found = [batch.last for batch in store.read_batches(record, after)]
+        assert found == [end for end in ends if end > after]
+        assert [row["seq"] for row in stream.log(after)] == list(range(after + 1, 102))
+    assert rows_at_once(record) == 64
+    large = zeroshift.serve.records.StreamRecord(1, "large", {}, np.zeros((2, 8192), np.float32), 0.0, 0, 0)
+    assert rows_at_once(large) * 1024 * 8192 * 4 <= 64 * 2**20
+
+
 def test_a_backup_while_it_runs(run_service, running, problem, tmp_path):
     prototypes = problem[1]
     stream = running.client().stream("cam-1")
@@ -175,6 +219,7 @@ def test_a_backup_while_it_runs(run_service, running, problem, tmp_path):
 
     feeder = threading.Thread(target=feed)
     feeder.start()
+    wait_until(lambda: answers)
     for number in range(3):
         target = tmp_path / f"backup-{number}"
         command = [sys.executable, "-m", "zeroshift", "serve", "backup", "--store", running.location, "-o", str(target)]
@@ -183,7 +228,7 @@ def test_a_backup_while_it_runs(run_service, running, problem, tmp_path):
         assert done.stdout.startswith("1 streams and ")
         assert checked(target) == []
     ending.set()
-    feeder.join(60)
+    feeder.join(PATIENCE)
     copy = run_service(str(tmp_path / "backup-2"))
     again = copy.client().stream("cam-1")
     seen = again.describe()["n_seen"]
@@ -260,11 +305,8 @@ def test_samples_do_not_wait_long_for_a_snapshot(running, problem):
     stream = running.client().stream("cam-1")
     stream.create(NAMES, problem[1], snapshot_seconds=1)
     stream.samples(problem[0][:5])
-    assert stream.snapshots() == []
-    deadline = time.monotonic() + 20
-    while not stream.snapshots():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    (snapshot,) = wait_until(stream.snapshots)
+    assert snapshot["time"] - next(stream.log())["time"] > 0.9  # not at once
     time.sleep(1.2)
     assert [one["seq"] for one in stream.snapshots()] == [5]  # nothing new, no new snapshot
 
@@ -277,10 +319,7 @@ def test_streams_are_recovered_before_anyone_asks(run_service, problem):
     running.stop()
     running = run_service()
     client = running.client()
-    deadline = time.monotonic() + 20
-    while client.streams()[0]["health"]["n"] != 50:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: client.streams()[0]["health"]["n"] == 50)
 
 
 def test_a_snapshot_without_memory_does_not_end_the_stream(running, problem, monkeypatch, caplog):
@@ -294,10 +333,7 @@ def test_a_snapshot_without_memory_does_not_end_the_stream(running, problem, mon
 
         patch.setattr(Stream, "_content", content)
         first = stream.samples(features[:8])
-        deadline = time.monotonic() + 20
-        while "snapshot failed" not in caplog.text:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: "snapshot failed" in caplog.text)
     again = stream.samples(features[8:16])
     assert scores(first + again) == expected_scores(problem, 16)
     assert stream.describe()["health"]["status"] == "ok"
@@ -310,10 +346,7 @@ def test_a_stream_without_its_task_refuses_requests(running, problem):
     inner = running.service.streams["cam-1"]
     inner._snapshot_left = lambda: 1 / 0  # its task cannot wait for requests
     stream.samples(problem[0][:1])
-    deadline = time.monotonic() + 20
-    while inner.alive:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: not inner.alive)
     for refused in (lambda: stream.samples(problem[0][1:2]), stream.take_snapshot):
         with pytest.raises(ServiceError) as error:
             refused()
@@ -348,10 +381,7 @@ def test_a_stream_without_its_method_stops_no_other(two_streams, run_service, pr
     running = run_service(two_streams)
     client = running.client()
     if running.store.exclusive:  # its streams are recovered at once
-        deadline = time.monotonic() + 20
-        while [one["health"]["n"] for one in client.streams()] != [0, 40]:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: [one["health"]["n"] for one in client.streams()] == [0, 40])
     stream = client.stream("cam-1")
     with pytest.raises(ServiceError) as refused:
         stream.samples(problem[0][40:41])
@@ -443,7 +473,7 @@ def test_a_full_disk_refuses_and_continues_when_there_is_room(small_disk, start_
                 assert client.request("GET", "/health/live")["status"] == "live"
                 assert stream.describe()["n_seen"] == len(answers)
             filler.unlink(missing_ok=True)
-            results = process.client(retry=20).stream("cam-1").samples(features[start : start + 8], keys=keys)
+            results = process.client().stream("cam-1").samples(features[start : start + 8], keys=keys)
         answers += results
     assert set(refused) == {(503, "store_unavailable")}
     assert scores(answers) == expected_scores(problem, 400)
@@ -552,9 +582,8 @@ def test_jumps_of_the_clock_change_no_answer(run_service, problem, monkeypatch, 
         answers += stream.samples(features[start : start + 8], keys=[f"k{start + row}" for row in range(8)])
     assert scores(answers) == expected_scores(problem, 128)
     assert [row["seq"] for row in stream.log()][-1] == 128
-    deadline = time.monotonic() + 20  # it is stored after the last answer
-    while stream.snapshots()[0]["seq"] != 128:  # the newest, although an older one has a later time
-        assert time.monotonic() < deadline
+    # It is stored after the last answer; the newest comes first, although an older one has a later time.
+    wait_until(lambda: stream.snapshots()[0]["seq"] == 128)
     assert stream.statistics()["curve"]
     running.client().ready()
     running.stop()

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from serve.running import NAMES
+from serve.running import NAMES, PATIENCE
 from zeroshift.methods import create
 from zeroshift.serve import ServiceError
 from zeroshift.serve.keys import add_key, list_keys, remove_key
@@ -83,7 +83,7 @@ def test_several_processes_share_the_streams(run_service, database, problem):
     first.stop()  # the other one takes over where it stopped
     method = create("anchored_mixture_online", prototypes, logit_scale=20.0)
     method.adapt(features[:32])
-    patient = second.client(retry=20).stream("cam-1")
+    patient = second.client(retry=PATIENCE).stream("cam-1")
     assert scores(patient.samples(features[32:64])) == method.adapt(features[32:64]).max(axis=1).tolist()
     second.client().stream("cam-2").delete()
     third = run_service(database)
@@ -122,7 +122,7 @@ def test_a_process_that_lost_its_stream_cannot_write(database, problem):
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND pid <> pg_backend_pid()"
         )
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while True:
         try:
             second.claim(made.number)
@@ -146,7 +146,7 @@ def test_the_server_is_restarted_under_the_service(run_service, postgres, proble
     features, prototypes = problem
     database = postgres.new_database()
     running = run_service(database)
-    stream = running.client(retry=60).stream("cam-1")
+    stream = running.client(retry=PATIENCE).stream("cam-1")
     stream.create(NAMES, prototypes, logit_scale=20.0, snapshot_every=40)
     answered, ending = [], threading.Event()
 
@@ -170,11 +170,11 @@ def test_the_server_is_restarted_under_the_service(run_service, postgres, proble
         assert refused.value.status == 503
         assert "127.0.0.1" not in str(refused.value)
         postgres.start()
-    feeder.join(60)
+    feeder.join(PATIENCE)
     assert not feeder.is_alive()
     ending.set()
-    running.client(retry=20).ready()
-    logged = list(running.client(retry=20).stream("cam-1").log())
+    running.client(retry=PATIENCE).ready()
+    logged = list(running.client(retry=PATIENCE).stream("cam-1").log())
     assert [row["key"] for row in logged] == [f"k{i}" for i in range(400)]
     method = create("anchored_mixture_online", prototypes, logit_scale=20.0)
     expected = np.concatenate([method.adapt(features[at : at + 8]).max(axis=1) for at in range(0, 400, 8)])

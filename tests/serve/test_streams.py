@@ -8,11 +8,12 @@ import threading
 import numpy as np
 import pytest
 
-from serve.running import NAMES
+from serve.running import NAMES, PATIENCE, wait_until
 from serve.test_access import send
 from serve.test_protocols import JSON, tensor
 from zeroshift.methods import create
 from zeroshift.serve import ServiceError
+from zeroshift.serve.monitor import PageHinkley
 
 
 def post(client, path, body, headers=None, kind="application/json"):
@@ -100,7 +101,7 @@ def test_a_key_in_flight_and_a_full_queue(running, stream, problem):
     compute = inner._compute
 
     def held(ready):
-        gate.wait(10)
+        gate.wait(PATIENCE)
         return compute(ready)
 
     inner._compute = held
@@ -115,8 +116,7 @@ def test_a_key_in_flight_and_a_full_queue(running, stream, problem):
     ]
     for one in workers:
         one.start()
-    while inner.queued < 2:
-        pass
+    wait_until(lambda: inner.queued == 2)
     with pytest.raises(ServiceError) as refused:
         stream.samples(features[:1], keys=["k0"])
     assert (refused.value.status, refused.value.code) == (409, "key_in_flight")
@@ -126,7 +126,7 @@ def test_a_key_in_flight_and_a_full_queue(running, stream, problem):
     assert (refused.value.status, refused.value.code) == (429, "queue_full")
     gate.set()
     for one in workers:
-        one.join(10)
+        one.join(PATIENCE)
     assert sorted(answer[0]["seq"] for answer in answers) == [1, 2]
 
 
@@ -148,6 +148,26 @@ def test_a_misspelt_query_parameter_learns_nothing(stream, problem):
     assert stream.describe()["n_seen"] == 0
     assert post(stream.client, f"{path}?learn=false&top=1", body)[0] == 200
     assert stream.describe()["n_seen"] == 0
+
+
+@pytest.mark.parametrize("query", ["learn=maybe", "top=0", "top=x", "top=100001", "learn=", "top=1.5"])
+def test_a_wrong_query_parameter_is_refused(stream, problem, query):
+    body = {"features": problem[0][:2].tolist()}
+    status, answer = post(stream.client, f"/v1/streams/cam-1/samples?{query}", body)
+    assert (status, answer["error"]["code"]) == (422, "invalid_request")
+    assert answer["error"]["message"].startswith(f"query.{query.partition('=')[0]}: ")
+    assert stream.describe()["n_seen"] == 0
+
+
+def test_the_test_for_drift_does_not_depend_on_the_size_of_requests():
+    values = np.random.default_rng(0).normal(size=1000)
+    values[700:] += 1.0
+    one_by_one, together = PageHinkley(), PageHinkley()
+    alarms = [one_by_one.update([value]) for value in values.tolist()]
+    parts = [together.update(part.tolist()) for part in np.split(values, [1, 200, 300, 700, 990])]
+    assert one_by_one == together
+    assert [any(part.tolist()) for part in np.split(np.array(alarms), [1, 200, 300, 700, 990])] == parts
+    assert parts == [False, False, False, False, True, True]
 
 
 def test_formats_give_the_same_answers(running, problem):

@@ -11,7 +11,7 @@ import base64
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
@@ -20,9 +20,10 @@ from urllib.parse import urlsplit
 from fastapi import Depends, FastAPI, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic_core import to_json
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json, to_json
 from starlette.exceptions import HTTPException
 
 from zeroshift._version import __version__
@@ -37,7 +38,7 @@ from zeroshift.serve.inputs import (
     parse_samples,
 )
 from zeroshift.serve.keys import LOCAL, Principal
-from zeroshift.serve.service import Service, usable_methods, visible
+from zeroshift.serve.service import Event, Service, usable_methods, visible
 from zeroshift.serve.stream import Stream
 
 __all__ = ["create_app"]
@@ -52,6 +53,7 @@ OVERVIEW_SECONDS = 0.5
 """Between two looks at all streams."""
 BASIC_AUTH = ("/label-studio/", "/predict", "/setup", "/webhook")
 """Addresses that also take a key as the password of a user."""
+WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
 SECURITY = {
     "Content-Security-Policy": (
@@ -143,7 +145,30 @@ class Labels(Model):
 
 StreamId = Annotated[str, Path(description="Id of the stream; it may contain slashes.", max_length=300)]
 
-SAMPLES_BODY = {
+
+class SampleQuery(BaseModel):
+    """Query parameters of samples."""
+
+    model_config = ConfigDict(extra="forbid")
+    learn: bool | None = None
+    top: int | None = Field(None, ge=1, le=100_000)
+
+
+POST_SAMPLES = {
+    "parameters": [
+        {
+            "name": "stream_id", "in": "path", "required": True, "schema": {"type": "string", "maxLength": 300},
+            "description": "Id of the stream; it may contain slashes.",
+        },
+        {
+            "name": "learn", "in": "query", "schema": {"type": "boolean"},
+            "description": "false: predict only, store nothing.",
+        },
+        {
+            "name": "top", "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": 100_000},
+            "description": "Predictions per sample; 10.",
+        },
+    ],
     "requestBody": {
         "required": True,
         "content": {
@@ -170,8 +195,9 @@ SAMPLES_BODY = {
             },
             "image/*": {"schema": {"type": "string", "format": "binary"}},
         },
-    }
-}
+    },
+}  # fmt: skip
+"""How `/openapi.json` describes the request that sends samples."""
 
 
 def create_app(make_service: Callable[[], Service]) -> FastAPI:
@@ -192,6 +218,7 @@ def create_app(make_service: Callable[[], Service]) -> FastAPI:
         description="Zero-shot classifiers that adapt to a stream. Acknowledged samples are stored; see docs/serve.md.",
     )  # fmt: skip
     app.add_middleware(Guard)
+    app.router.route_class = JSONRoute
     _add_errors(app)
     _add_streams(app)
     _add_operations(app)
@@ -212,20 +239,24 @@ def service_of(request: Request) -> Service:
     return service
 
 
-async def principal_of(request: Request) -> Principal:
+async def identify(request: Request) -> Principal:
     """Who sends the request. Problem 401 without a valid key."""
     service = service_of(request)
     _check_origin(request, service)
     if not service.auth:
-        principal = LOCAL
-    else:
-        if service.keys.are_old:
-            await service.read(service.keys.read)
-        found = service.keys.find(_token(request))
-        if found is None:
-            raise Problem(401, "unauthorized", "An API key is needed. Fix: Authorization: Bearer KEY.")
-        principal = found
-    service.check_rate(principal.key)
+        return LOCAL
+    if service.keys.are_old:
+        await service.read(service.keys.read)
+    found = service.keys.find(_token(request))
+    if found is None:
+        raise Problem(401, "unauthorized", "An API key is needed. Fix: Authorization: Bearer KEY.")
+    return found
+
+
+async def principal_of(request: Request) -> Principal:
+    """Who sends the request, if the rate of the key allows it."""
+    principal = getattr(request.state, "principal", None) or await identify(request)
+    service_of(request).check_rate(principal.key)
     request.state.key = principal.key
     return principal
 
@@ -258,12 +289,17 @@ def _host_of(origin: str) -> str | None:
         return None
 
 
+async def authorize(request: Request, scope: str) -> Principal:
+    """Who sends the request. Problem 401 without a valid key, 403 if its scope is less than `scope`."""
+    principal = await principal_of(request)
+    if not principal.may(scope):
+        raise Problem(403, "forbidden", f"This key has the scope {principal.scope}; {scope} is needed.")
+    return principal
+
+
 def require(scope: str) -> Any:
     async def check(request: Request) -> Principal:
-        principal = await principal_of(request)
-        if not principal.may(scope):
-            raise Problem(403, "forbidden", f"This key has the scope {principal.scope}; {scope} is needed.")
-        return principal
+        return await authorize(request, scope)
 
     return Depends(check)
 
@@ -309,20 +345,13 @@ def _add_streams(app: FastAPI) -> None:
 
     @app.post(
         "/v1/streams/{stream_id:path}/samples", tags=["samples"], summary="Classify samples and learn from them",
-        openapi_extra=SAMPLES_BODY,
+        openapi_extra=POST_SAMPLES,
     )  # fmt: skip
-    async def post_samples(
-        request: Request,
-        principal: Writer,
-        stream_id: StreamId,
-        learn: Annotated[bool | None, Query(description="false: predict only, store nothing.")] = None,
-        top: Annotated[int | None, Query(ge=1, le=100_000, description="Predictions per sample; 10.")] = None,
-    ) -> Any:
-        # A misspelt `learn` would store samples that were only to be predicted.
-        unknown = sorted(set(request.query_params) - {"learn", "top"})
-        if unknown:
-            raise Problem(422, "invalid_query", f"Unknown query parameter {unknown[0][:80]!r}. Known: learn, top.")
-        stream = await find_stream(request, principal, stream_id)
+    async def post_samples(request: Request) -> Any:
+        # Its parameters are read here, because those of FastAPI take as long as everything else in the event loop.
+        principal = await authorize(request, "write")
+        query = _sample_query(request.query_params)
+        stream = await find_stream(request, principal, request.path_params["stream_id"])
         service = service_of(request)
         key = request.headers.get("idempotency-key")
         if key is not None:
@@ -336,8 +365,8 @@ def _add_streams(app: FastAPI) -> None:
                 samples = await service.read(parse_samples, *given)
             else:
                 samples = parse_samples(*given)
-        samples.learn = samples.learn if learn is None else learn
-        samples.top = samples.top if top is None else top
+        samples.learn = samples.learn if query.learn is None else query.learn
+        samples.top = samples.top if query.top is None else query.top
         results = await service.samples(stream, samples, key)
         request.state.samples = len(results)
         return Response(to_json({"results": results}), media_type="application/json")
@@ -562,13 +591,14 @@ async def _disagreements(service: Service, stream: Stream, labels: Sequence[Any]
 def _log_rows(stream: Stream, service: Service, after: int, limit: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for batch in service.store.read_batches(stream.record, after):
-        for at in range(max(0, after + 1 - batch.first), batch.count):
-            result = stream.result(batch.answers, at, batch.first + at, batch.epoch, batch.keys[at])
+        start = max(0, after + 1 - batch.first)
+        stop = min(batch.count, start + limit - len(rows))
+        seqs = range(batch.first + start, batch.first + stop)
+        for result in stream.results(batch.answers.part(start, stop), seqs, batch.epoch, batch.keys[start:stop], top=1):
             del result["replayed"]
-            result["predictions"] = result["predictions"][:1]
             rows.append({**result, "time": batch.time, "learned": batch.learned})
-            if len(rows) == limit:
-                return rows
+        if len(rows) == limit:
+            break
     return rows
 
 
@@ -586,6 +616,17 @@ async def confirm_labels(service: Service, stream: Stream, labels: list[tuple[in
     for seq, label_index, batch in found:
         await service.read(service.store.add_label, stream.record, seq, label_index, batch)
     return {"labels": len(await service.read(service.store.labels, stream.record))}
+
+
+def _sample_query(given: Mapping[str, str]) -> SampleQuery:
+    # A misspelt `learn` would store samples that were only to be predicted.
+    unknown = sorted(set(given) - set(SampleQuery.model_fields))
+    if unknown:
+        raise Problem(422, "invalid_query", f"Unknown query parameter {unknown[0][:80]!r}. Known: learn, top.")
+    try:
+        return SampleQuery.model_validate(dict(given))
+    except ValidationError as error:
+        raise RequestValidationError([{**one, "loc": ("query", *one["loc"])} for one in error.errors()]) from error
 
 
 async def _parse_form(request: Request, service: Service) -> Samples:
@@ -625,9 +666,7 @@ def _event_response(events: AsyncIterator[str]) -> Response:
     return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
-async def _events(
-    service: Service, stream: Stream, waiting: asyncio.Queue[tuple[str, dict[str, Any]]]
-) -> AsyncIterator[str]:
+async def _events(service: Service, stream: Stream, waiting: asyncio.Queue[Event]) -> AsyncIterator[str]:
     """Events of a stream until the client leaves or the service stops. `samples` events come with the statistics."""
     stopping = asyncio.ensure_future(service.stopping.wait())
     try:
@@ -641,11 +680,12 @@ async def _events(
             if not getting.done():
                 yield HEARTBEAT
                 continue
-            name, content = getting.result()
-            if name == "samples":
-                content = {**content, "health": service.health(stream)}
-            yield _event(name, stream.record.seq, content)
-            if name == "deleted":
+            event = getting.result()
+            if event.text is None:  # written once for all who listen
+                health = {"health": service.health(stream)} if event.name == "samples" else {}
+                event.text = _event(event.name, stream.record.seq, {**event.content, **health})
+            yield event.text
+            if event.name == "deleted":
                 return
     finally:
         stopping.cancel()
@@ -697,12 +737,16 @@ def _event(name: str, number: int, content: Mapping[str, Any]) -> str:
 # Errors and limits
 
 
+def _problem_answer(path: str, problem: Problem) -> JSONResponse:
+    content = problem.content()
+    if path.startswith("/v2"):  # the Open Inference Protocol has a text there
+        content = {**content["error"], "error": problem.message}
+    return PlainJSON(content, problem.status, problem.headers())
+
+
 def _add_errors(app: FastAPI) -> None:
     def answer(request: Request, problem: Problem) -> JSONResponse:
-        content = problem.content()
-        if request.url.path.startswith("/v2"):  # the Open Inference Protocol has a text there
-            content = {**content["error"], "error": problem.message}
-        return PlainJSON(content, problem.status, problem.headers())
+        return _problem_answer(request.url.path, problem)
 
     @app.exception_handler(Problem)
     async def problem(request: Request, error: Problem) -> JSONResponse:
@@ -727,6 +771,29 @@ def _add_errors(app: FastAPI) -> None:
         return answer(
             request, Problem(500, "internal_error", "An unexpected error; the log of the service says which.")
         )
+
+
+class JSONRequest(Request):
+    """Its body is parsed ten times as fast: other requests are not answered meanwhile."""
+
+    async def json(self) -> Any:
+        body = await self.body()
+        try:
+            return from_json(body)
+        except ValueError as error:
+            if len(body) > LARGE_BODY:
+                raise json.JSONDecodeError("Invalid JSON", "", 0) from error
+            return json.loads(body)  # says where it is wrong, or takes what `from_json` does not
+
+
+class JSONRoute(APIRoute):
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_json(request: Request) -> Response:
+            return await handle(JSONRequest(request.scope, request.receive))
+
+        return handle_json
 
 
 class PlainJSON(JSONResponse):
@@ -787,10 +854,15 @@ class Guard:
 
         is_refusal = False
         try:
+            if scope["method"] not in WITHOUT_BODY:  # nothing is read from somebody unknown
+                try:
+                    state["principal"] = await identify(Request(scope))
+                except Problem as problem:
+                    refused = problem
             declared = dict(scope["headers"]).get(b"content-length", b"0")
             if declared.isdigit() and int(declared[:20]) > limits.body_bytes:
-                refused = _too_large(limits.body_bytes)
-            else:
+                refused = refused or _too_large(limits.body_bytes)
+            if refused is None:
                 try:
                     await self.app(scope, limited_receive, secured_send)
                 except Problem:
@@ -798,8 +870,9 @@ class Guard:
                         raise
             if refused is not None and not responded:
                 is_refusal = True
-                headers = {**refused.headers(), "Connection": "close"}
-                await PlainJSON(refused.content(), refused.status, headers)(scope, receive, secured_send)
+                made = _problem_answer(scope["path"], refused)
+                made.headers["Connection"] = "close"
+                await made(scope, receive, secured_send)
         finally:
             service.receiving -= size
             route = getattr(scope.get("route"), "path", "none")

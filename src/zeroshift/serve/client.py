@@ -29,6 +29,9 @@ RETRIED = (408, 409, 429, 502, 503, 504)
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 
+LONGEST_HEADER = 8000
+"""Characters of a header; servers and proxies refuse long ones."""
+
 
 class ServiceError(RuntimeError):
     """The service refused a request."""
@@ -156,14 +159,20 @@ class StreamClient:
         """
         query = f"?learn={str(learn).lower()}" + (f"&top={top}" if top is not None else "")
         headers = {"Idempotency-Key": secrets.token_hex(16)}
-        if hasattr(samples, "shape"):
-            body, kind = _npy(np.asarray(samples)), "application/x-npy"
-        elif isinstance(samples, Sequence) and samples and isinstance(samples[0], list | tuple | float):
-            body, kind = _npy(np.asarray(samples, np.float32)), "application/x-npy"
+        names = [] if keys is None else list(keys)
+        in_header = len(listed := json.dumps(names)) <= LONGEST_HEADER  # otherwise they are part of the body
+        if hasattr(samples, "shape") or (
+            isinstance(samples, Sequence) and samples and isinstance(samples[0], list | tuple | float)
+        ):
+            features = np.asarray(samples, np.float32)
+            if in_header:
+                body, kind = _npy(features), "application/x-npy"
+            else:
+                body, kind = json.dumps({"features": features.tolist(), "keys": names}).encode(), "application/json"
         else:
-            body, kind = _form([_image_bytes(image) for image in samples])
-        if keys is not None:
-            headers["Sample-Keys"] = json.dumps(list(keys))
+            body, kind = _form([_image_bytes(image) for image in samples], () if in_header else names)
+        if names and in_header:
+            headers["Sample-Keys"] = listed
         headers["Content-Type"] = kind
         answer = self.client.request("POST", f"{self._path}/samples{query}", body, headers)
         return list(answer["results"])
@@ -231,9 +240,11 @@ def _image_bytes(image: Any) -> bytes:
     return written.getvalue()
 
 
-def _form(images: Sequence[bytes]) -> tuple[bytes, str]:
+def _form(images: Sequence[bytes], keys: Sequence[str]) -> tuple[bytes, str]:
     boundary = secrets.token_hex(16)
     parts = []
+    for key in keys:
+        parts.append(f'--{boundary}\r\nContent-Disposition: form-data; name="keys"\r\n\r\n{key}\r\n'.encode())
     for row, image in enumerate(images):
         head = f'--{boundary}\r\nContent-Disposition: form-data; name="images"; filename="{row}"\r\n\r\n'
         parts += [head.encode(), image, b"\r\n"]

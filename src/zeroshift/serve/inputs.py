@@ -45,6 +45,8 @@ RESERVED = frozenset(
 """Parts of addresses that follow the id of a stream, and can therefore not be part of one."""
 
 LONGEST_KEY = 200
+NUMBERS = frozenset({float, int})
+"""Types of the numbers in features: true and false are none."""
 
 
 def check_stream_id(name: str) -> str:
@@ -207,7 +209,7 @@ def as_matrix(values: Any) -> np.ndarray:
         if matrix.ndim != 2:
             raise Problem(422, "invalid_shape", f"features must have the shape (n, d); got {values.shape}.", row=0)
         with np.errstate(over="ignore", invalid="ignore"):
-            return matrix.astype(np.float32)
+            return matrix.astype(np.float32, order="C")  # as the log has it: the order may change the bits of answers
     if not isinstance(values, list) or not values:
         raise Problem(422, "invalid_shape", "features must be a list with one list of numbers per sample.")
     if not isinstance(values[0], list):
@@ -219,7 +221,7 @@ def as_matrix(values: Any) -> np.ndarray:
             raise Problem(
                 422, "invalid_shape", f"Row {row} has {shown}, row 0 has {length}. Fix: lists of equal length.", row=row
             )
-        if not all(type(number) in (float, int) for number in one):
+        if not NUMBERS.issuperset(map(type, one)):
             raise Problem(422, "invalid_shape", f"Row {row} has an entry that is not a number.", row=row)
     try:
         with np.errstate(over="ignore"):
@@ -236,7 +238,8 @@ def feature_items(features: np.ndarray, keys: Sequence[str | None], dimension: i
             row=0,
         )  # fmt: skip
     with np.errstate(over="ignore", invalid="ignore"):
-        lengths = np.sqrt((features.astype(np.float64) ** 2).sum(axis=1))
+        exact = features.astype(np.float64)
+        lengths = np.sqrt(np.einsum("nd,nd->n", exact, exact))
     items = [Item(values, None, key) for values, key in zip(features, keys, strict=True)]
     for row in np.flatnonzero(~(np.abs(lengths - 1) <= UNIT_NORM_TOLERANCE)).tolist():
         if np.isfinite(lengths[row]):

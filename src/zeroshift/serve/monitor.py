@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -51,8 +51,7 @@ class PageHinkley:
     distribution that happens about once in e**50 samples; a shift of one standard deviation is found after 100.
 
     >>> test = PageHinkley()
-    >>> calm = [test.update(0.1 * (i % 3)) for i in range(2000)]
-    >>> any(calm), any(test.update(1.0) for _ in range(200))
+    >>> test.update([0.1 * (i % 3) for i in range(2000)]), test.update([1.0] * 200)
     (False, True)
     """
 
@@ -67,19 +66,26 @@ class PageHinkley:
     SLACK = 0.5
     THRESHOLD = 50.0
 
-    def update(self, value: float) -> bool:
-        """Add a sample; whether the mean has changed."""
-        self.n += 1
-        if self.n <= self.REFERENCE:
+    def update(self, values: Sequence[float]) -> bool:
+        """Add samples; whether the mean has changed at one of them."""
+        reference = values[: max(0, self.REFERENCE - self.n)]
+        for value in reference:
+            self.n += 1
             before = value - self.mean
             self.mean += before / self.n
             self.squares += before * (value - self.mean)
-            return False
+        self.n += len(values) - len(reference)
         spread = max(math.sqrt(self.squares / self.REFERENCE), 1e-3)
-        deviation = min(max((value - self.mean) / spread, -10.0), 10.0)
-        self.above = max(0.0, self.above + deviation - self.SLACK)
-        self.below = max(0.0, self.below - deviation - self.SLACK)
-        return max(self.above, self.below) > self.THRESHOLD
+        mean, above, below, slack, highest = self.mean, self.above, self.below, self.SLACK, 0.0
+        for value in values[len(reference) :]:
+            deviation = (value - mean) / spread
+            deviation = -10.0 if deviation < -10.0 else 10.0 if deviation > 10.0 else deviation
+            above, below = above + deviation - slack, below - deviation - slack
+            above, below = above if above > 0.0 else 0.0, below if below > 0.0 else 0.0
+            if above > highest or below > highest:
+                highest = max(above, below)
+        self.above, self.below = above, below
+        return highest > self.THRESHOLD
 
     @property
     def level(self) -> float:
@@ -166,8 +172,8 @@ class Monitor:
         self._add_to_point(answers, same, rejected, first, time, order, reliability)
         changed = None
         for name, values in (("reject", answers.reject), ("entropy", answers.entropies)):
-            alarms = [self.drift[name].update(value) for value in values.tolist()]
-            changed = name if any(alarms) and changed is None else changed
+            if self.drift[name].update(values.tolist()) and changed is None:
+                changed = name
         self.distances.extend(map(tuple, answers.distances.tolist()))
         every = REFIT if before < WINDOW else SETTLED_REFIT
         if self.n // every > before // every:

@@ -103,13 +103,21 @@ class Answers:
     def __len__(self) -> int:
         return len(self.zero_shot)
 
-    def to_bytes(self) -> bytes:
-        parts = (
+    def _columns(self) -> tuple[np.ndarray, ...]:
+        return (
             self.classes, self.scores, self.zero_shot, self.zero_shot_scores, self.entropies, self.distances,
             self.reject,
         )  # fmt: skip
+
+    def part(self, start: int, stop: int) -> Answers:
+        """The answers to some of the samples, from `start` to before `stop`."""
+        return Answers(*(column[start:stop] for column in self._columns()))
+
+    def to_bytes(self) -> bytes:
         head = struct.pack("<II", len(self), self.classes.shape[1])
-        return head + b"".join(np.ascontiguousarray(a, t).tobytes() for a, t in zip(parts, self.TYPES, strict=True))
+        return head + b"".join(
+            np.ascontiguousarray(a, t).tobytes() for a, t in zip(self._columns(), self.TYPES, strict=True)
+        )
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Answers:

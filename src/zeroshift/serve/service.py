@@ -29,7 +29,7 @@ from zeroshift.serve.records import CANARY, Batch, DamagedError, DeletedError, S
 from zeroshift.serve.store import Committer, SqlStore
 from zeroshift.serve.stream import SampleRequest, Stream, make_method
 
-__all__ = ["Limits", "Service"]
+__all__ = ["Event", "Limits", "Service"]
 
 CANARIES = 100
 """Most processes that use a store at the same time: each has a canary of its own."""
@@ -74,6 +74,16 @@ class Limits:
     """Per stream."""
 
 
+@dataclass
+class Event:
+    """What happened to a stream, for those who listen."""
+
+    name: str
+    content: dict[str, Any]
+    text: str | None = None
+    """As it is sent, once somebody has sent it."""
+
+
 class Service:
     """Streams in a store. Made in the event loop; `start` before use, `close` at the end."""
 
@@ -102,7 +112,7 @@ class Service:
         self._committer = Committer(store)
         self._threads = ThreadPoolExecutor(threads or max(2, os.cpu_count() or 1), "zeroshift-stream")
         self._reading = ThreadPoolExecutor(4, "zeroshift-read")
-        self._subscribers: dict[str, set[asyncio.Queue[tuple[str, dict[str, Any]]]]] = {}
+        self._subscribers: dict[str, set[asyncio.Queue[Event]]] = {}
         self._rates: dict[str, tuple[float, float]] = {}
         self._ready_at, self._ready = float("-inf"), dict[str, Any]()
         self._ready_lock = asyncio.Lock()
@@ -298,7 +308,7 @@ class Service:
             items = self._encode(stream, samples)
         request = SampleRequest(
             items=items, count=samples.count, keys=samples.keys, learn=samples.learn,
-            top=samples.top or DEFAULT_TOP, key=key,
+            top=samples.top or DEFAULT_TOP, key=key, features=samples.features,
         )  # fmt: skip
         try:
             return await stream.submit(request)
@@ -335,24 +345,25 @@ class Service:
 
     def _publish(self, stream: Stream, name: str, content: dict[str, Any]) -> None:
         """Send an event to those who listen; one who is slow misses some and learns that."""
+        event = Event(name, content)
         for waiting in self._subscribers.get(stream.record.id, ()):
             if waiting.full():
                 with suppress(asyncio.QueueEmpty):
                     while True:
                         waiting.get_nowait()
-                waiting.put_nowait(("missed", {}))
+                waiting.put_nowait(Event("missed", {}))
             else:
-                waiting.put_nowait((name, content))
+                waiting.put_nowait(event)
 
-    def subscribe(self, stream: Stream) -> asyncio.Queue[tuple[str, dict[str, Any]]]:
+    def subscribe(self, stream: Stream) -> asyncio.Queue[Event]:
         listening = self._subscribers.setdefault(stream.record.id, set())
         if len(listening) >= self.limits.subscribers:
             raise Problem(429, "too_many_subscribers", f"{len(listening)} clients listen already.", retry_after=10)
-        waiting: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue(256)
+        waiting: asyncio.Queue[Event] = asyncio.Queue(256)
         listening.add(waiting)
         return waiting
 
-    def unsubscribe(self, stream: Stream, waiting: asyncio.Queue[tuple[str, dict[str, Any]]]) -> None:
+    def unsubscribe(self, stream: Stream, waiting: asyncio.Queue[Event]) -> None:
         listening = self._subscribers.get(stream.record.id, set())
         listening.discard(waiting)
         if not listening:

@@ -27,6 +27,8 @@ __all__ = ["SqliteStore"]
 
 DATABASE, SNAPSHOTS, LOCK, KEYS = "store.sqlite", "snapshots", "lock", "keys.json"
 WAIT_SECONDS = 0.5
+CACHE_KB = 64 * 1024
+"""What the writing connection keeps in memory, at most."""
 
 T = TypeVar("T")
 
@@ -150,6 +152,9 @@ class SqliteStore(SqlStore):
             connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
+            # A commit changes the row of its stream, which contains the prototypes: with many classes they are more
+            # than the 2 MB that are kept in memory by default.
+            connection.execute(f"PRAGMA cache_size = -{CACHE_KB}")
             return connection
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
         connection.execute("PRAGMA query_only = ON")

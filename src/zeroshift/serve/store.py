@@ -69,7 +69,10 @@ CREATE TABLE IF NOT EXISTS labels (stream BIGINT NOT NULL, seq BIGINT NOT NULL, 
 STREAM_COLUMNS = "number, id, config, prototypes, dimension, created, checksum, seq, epoch, alarm, owner"
 STREAM_TABLES = ("epochs", "batches", "sample_keys", "requests", "snapshots", "thumbnails", "labels")
 BATCH_COLUMNS = "first, count, epoch, learned, time, keys, features, answers, checksum"
+THUMBNAIL_SIZES = "SELECT seq, LENGTH(content) FROM thumbnails WHERE stream = ?"
 SNAPSHOT_COLUMNS = "number, epoch, seq, time, size, checksum, environment, monitor, file"
+
+READ_ROWS, READ_BYTES, LARGEST_BATCH = 64, 64 * 2**20, 1024
 
 T = TypeVar("T")
 
@@ -291,6 +294,18 @@ class SqlStore(ABC):
             )
         for seq, content in one.thumbnails:
             execute("INSERT INTO thumbnails (stream, seq, content) VALUES (?, ?, ?)", (number, seq, content))
+        if one.thumbnails:
+            self._trim_thumbnails(execute, stream)
+
+    def _trim_thumbnails(self, execute: Callable[..., Any], stream: StreamRecord) -> None:
+        """Delete the oldest thumbnails beyond the count and the bytes that the stream keeps."""
+        limit, total = stream.config["thumbnails"], 0
+        kept = execute(f"{THUMBNAIL_SIZES} ORDER BY seq DESC", (stream.number,)).fetchall()
+        for place, (seq, size) in enumerate(kept):
+            total += size
+            if place >= limit["count"] or total > limit["bytes"]:
+                execute("DELETE FROM thumbnails WHERE stream = ? AND seq <= ?", (stream.number, seq))
+                return
 
     def find_keys(self, stream: StreamRecord, names: Sequence[str]) -> dict[str, tuple[str, int]]:
         """Digest and number of the samples that have these keys."""
@@ -319,13 +334,14 @@ class SqlStore(ABC):
                 raise DamagedError("the row of an earlier request does not have its checksum")
         return {name: (digest, json.loads(results)) for name, digest, results, *_ in rows}
 
-    def read_batches(self, stream: StreamRecord, after: int, *, rows: int = 64) -> Iterator[Batch]:
+    def read_batches(self, stream: StreamRecord, after: int) -> Iterator[Batch]:
         """The log in order, from the batch that contains sample `after + 1`. DamagedError at a damaged row."""
+        rows = rows_at_once(stream)
         while True:
             found = self._read(
-                f"SELECT {BATCH_COLUMNS} FROM batches WHERE stream = ? AND first + count - 1 > ? "
-                "AND first > ? ORDER BY first LIMIT ?",
-                (stream.number, after, after - 100_000, rows),
+                f"SELECT {BATCH_COLUMNS} FROM batches WHERE stream = ? AND first + count - 1 > ? AND first >= "
+                "COALESCE((SELECT MAX(first) FROM batches WHERE stream = ? AND first <= ?), 0) ORDER BY first LIMIT ?",
+                (stream.number, after, stream.number, after + 1, rows),
             )
             for row in found:
                 batch = Batch.from_row(row, stream.prototypes.shape[1])
@@ -470,15 +486,7 @@ class SqlStore(ABC):
 
     def thumbnails(self, stream: StreamRecord) -> list[tuple[int, int]]:
         """Sample number and bytes of each, newest first."""
-        return [
-            (seq, size)
-            for seq, size in self._read(
-                "SELECT seq, LENGTH(content) FROM thumbnails WHERE stream = ? ORDER BY seq DESC", (stream.number,)
-            )
-        ]
-
-    def delete_thumbnails(self, stream: StreamRecord, through: int) -> None:
-        self._do("DELETE FROM thumbnails WHERE stream = ? AND seq <= ?", (stream.number, through))
+        return [(seq, size) for seq, size in self._read(f"{THUMBNAIL_SIZES} ORDER BY seq DESC", (stream.number,))]
 
     def add_label(self, stream: StreamRecord, seq: int, label: int, batch: Batch) -> None:
         """Keep a confirmed label with the features of its sample, which the log may lose."""
@@ -532,8 +540,8 @@ class SqlStore(ABC):
         dimension, expected, start = stream.prototypes.shape[1], None, 0
         after = 0
         while rows := self._read(
-            f"SELECT {BATCH_COLUMNS} FROM batches WHERE stream = ? AND first > ? ORDER BY first LIMIT 64",
-            (stream.number, after),
+            f"SELECT {BATCH_COLUMNS} FROM batches WHERE stream = ? AND first > ? ORDER BY first LIMIT ?",
+            (stream.number, after, rows_at_once(stream)),
         ):
             for row in rows:
                 after = first = row[0]
@@ -593,6 +601,11 @@ def _check_schema(found: Sequence[tuple[Any, ...]]) -> None:
             f"the store has schema {value}, this version of zeroshift uses {SCHEMA}. "
             "Fix: use the version that made it, or another store."
         )
+
+
+def rows_at_once(stream: StreamRecord) -> int:
+    """Rows of the log that are read together: up to `READ_ROWS`, and `READ_BYTES` if they are as large as can be."""
+    return max(1, min(READ_ROWS, READ_BYTES // (LARGEST_BATCH * 4 * stream.prototypes.shape[1])))
 
 
 def content_checksum(content: bytes, monitor: str, epoch: int, seq: int) -> str:

@@ -96,6 +96,8 @@ class SampleRequest:
     top: int = 10
     key: str | None = None
     """Of the whole request."""
+    features: np.ndarray | None = None
+    """The features of all items (n, d), with those that cannot be used; None if they are images."""
     done: asyncio.Future[list[dict[str, Any]]] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -567,16 +569,18 @@ class Stream:
         layout: list[Any] = [None] * len(items)
         before = append.seq
         if fresh:
-            features = np.stack([np.asarray(items[row].features) for row in fresh])
+            if request.features is None:
+                features = np.stack([np.asarray(items[row].features) for row in fresh])
+            else:
+                features = request.features if len(fresh) == len(items) else request.features[fresh]
             learned = request.learn and not self.falls_back
             answers = self._predict(method, features, learned, request.top)
             keys = tuple(items[row].key for row in fresh)
             epoch = self.record.epoch
             batch = Batch(before + 1, epoch, learned, time.time(), keys, features, answers)
-            for at, row in enumerate(fresh):
-                seq = batch.first + at if request.learn else None
-                layout[row] = seq
-                results[row] = self.result(answers, at, seq, epoch, keys[at])
+            seqs = range(batch.first, batch.last + 1) if request.learn else [None] * len(fresh)
+            for row, seq, result in zip(fresh, seqs, self.results(answers, seqs, epoch, keys), strict=True):
+                layout[row], results[row] = seq, result
             if request.learn:
                 changed = self._observe(self.monitor, method, batch)
                 if changed and append.alarm is None and self.config["on_drift"] != "ignore":
@@ -631,21 +635,35 @@ class Stream:
             reject=self.monitor.reject_scores(distances),
         )
 
-    def result(
-        self, answers: Answers, at: int, seq: int | None, epoch: int, key: str | None, *, replayed: bool = False
-    ) -> dict[str, Any]:
-        """The answer to one sample, as clients get it."""
+    def results(
+        self,
+        answers: Answers,
+        seqs: Sequence[int | None],
+        epoch: int,
+        keys: Sequence[str | None],
+        *,
+        replayed: bool = False,
+        top: int | None = None,
+    ) -> list[dict[str, Any]]:
+        """The answers to samples, as clients get them; with their `top` predictions, or all."""
         names = self.classes
-        pairs = zip(answers.classes[at].tolist(), answers.scores[at].tolist(), strict=True)
-        return {
-            "seq": seq,
-            "epoch": epoch,
-            "key": key,
-            "predictions": [{"label": names[k], "score": score} for k, score in pairs],
-            "zero_shot": {"label": names[int(answers.zero_shot[at])], "score": float(answers.zero_shot_scores[at])},
-            "reject": float(answers.reject[at]),
-            "replayed": replayed,
-        }
+        columns = (
+            answers.classes[:, :top], answers.scores[:, :top], answers.zero_shot, answers.zero_shot_scores,
+            answers.reject,
+        )  # fmt: skip
+        rows = zip(seqs, keys, *(column.tolist() for column in columns), strict=True)
+        return [
+            {
+                "seq": seq,
+                "epoch": epoch,
+                "key": key,
+                "predictions": [{"label": names[k], "score": score} for k, score in zip(best, scores, strict=True)],
+                "zero_shot": {"label": names[zero_shot], "score": zero_shot_score},
+                "reject": reject,
+                "replayed": replayed,
+            }
+            for seq, key, best, scores, zero_shot, zero_shot_score, reject in rows
+        ]
 
     def _stored_result(self, seq: int, key: str | None, row: int) -> dict[str, Any]:
         """The answer to sample `seq`, which the request has in this row; an error if the log was deleted up to it."""
@@ -662,7 +680,7 @@ class Stream:
         at = seq - batch.first
         if key is not None and batch.keys[at] != key:
             raise DamagedError(f"sample {seq} has another key than the store says")
-        return self.result(batch.answers, at, seq, batch.epoch, batch.keys[at], replayed=True)
+        return self.results(batch.answers.part(at, at + 1), [seq], batch.epoch, [batch.keys[at]], replayed=True)[0]
 
     def _repeated(
         self, request: SampleRequest, items: Sequence[Item], digest: str, layout: list[Any]
@@ -695,7 +713,7 @@ class Stream:
         self._on_event_later("snapshot", {"seq": self.record.seq, "epoch": self.record.epoch})
 
     def _prune(self) -> None:
-        """Delete snapshots and thumbnails beyond what the stream keeps, and the log that is no longer needed."""
+        """Delete snapshots beyond what the stream keeps, and the log that is no longer needed."""
         record, config = self.record, self.config
         snapshots = self._store.snapshots(record)
         old = snapshots[config["keep_snapshots"] :]
@@ -704,13 +722,6 @@ class Stream:
         own = [s.seq for s in snapshots[: config["keep_snapshots"]] if s.epoch == record.epoch]
         if config["retain"] is not None and len(own) > 1:
             self._store.compact(record, min(min(own), record.seq - config["retain"]))
-        if config["thumbnails"]:
-            limit, total = config["thumbnails"], 0
-            for place, (seq, size) in enumerate(self._store.thumbnails(record)):
-                total += size
-                if place >= limit["count"] or total > limit["bytes"]:
-                    self._store.delete_thumbnails(record, seq)
-                    break
 
     def _on_event_later(self, name: str, content: dict[str, Any]) -> None:
         """Publish an event from a thread."""
