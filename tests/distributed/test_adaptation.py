@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import numpy as np
@@ -244,6 +245,26 @@ def test_errors(problem, tmp_path):
         adapt(TransductiveAnchoredMixture(np.eye(3)), opened)
     with pytest.raises(FileNotFoundError, match="no shards"):
         FeatureShards.open(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("function", [adapt, plan])
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"task_rows": 0}, ValueError, "task_rows must be an integer of at least 1; got 0"),
+        ({"task_rows": 1.5}, ValueError, "task_rows must be an integer of at least 1; got 1.5"),
+        ({"task_rows": "many"}, TypeError, "task_rows must be an integer of at least 1; got 'many'"),
+        ({"fit_rows": 0}, ValueError, "fit_rows must be a number greater than 0; got 0"),
+        ({"fit_rows": float("nan")}, ValueError, "fit_rows must be a number greater than 0; got nan"),
+        ({"fit_rows": "a tenth"}, TypeError, "fit_rows must be a number greater than 0; got 'a tenth'"),
+        ({"fit_rows": 1.5}, ValueError, "a share up to 1 or a whole number of rows; got 1.5"),
+    ],
+)
+def test_wrong_numbers_of_rows_are_refused(problem, function, arguments, error, message):
+    made = TransductiveAnchoredMixture(problem[1])
+    with pytest.raises(error, match=re.escape(message)):
+        function(made, FeatureShards.open(problem[2]), on="local:0", **arguments)
+    assert made.n_seen == 0
 
 
 def test_plan(problem):

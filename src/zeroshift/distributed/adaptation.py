@@ -34,6 +34,7 @@ from zeroshift.distributed.shards import FeatureShards, Shard, ShardError
 from zeroshift.method import Method
 from zeroshift.methods import ZeroShot
 from zeroshift.mixture.transductive import WHOLE_ROUNDS
+from zeroshift.parameters import Number
 from zeroshift.passes import Pass, RowsWanted
 
 __all__ = ["Plan", "Result", "adapt", "plan"]
@@ -117,6 +118,7 @@ Progress = Callable[[str, int, int], None]
 
 def make_tasks(shards: FeatureShards, task_rows: int) -> list[Task]:
     """Pieces of large shards, and groups of small ones, of up to `task_rows` rows."""
+    task_rows = Number(1, integer=True).check("task_rows", task_rows)
     tasks: list[Task] = []
     pieces: list[tuple[Shard, int, int]] = []
     first = count = 0
@@ -426,8 +428,7 @@ def _fit_rows(method: Method, shards: FeatureShards, fit_rows: float | None, exa
         return shards.rows
     if fit_rows is None:
         return min(shards.rows, ALL_ROUNDS_ROWS)
-    if not fit_rows > 0:
-        raise ValueError(f"fit_rows must be a share up to 1 or a number of rows; got {fit_rows!r}. Fix: 0.1.")
+    fit_rows = float(Number(0, above=True).check("fit_rows", fit_rows))
     if fit_rows > 1 and fit_rows != round(fit_rows):
         raise ValueError(
             f"fit_rows (--fit-rows) must be a share up to 1 or a whole number of rows; got {fit_rows:g}. "
