@@ -625,7 +625,7 @@ class OnlineMethod(Method):
     def observe(self, features: Array) -> Any:
         """What the other functions get instead of samples (n, d): an array or a named tuple of arrays with n rows.
 
-        It depends on the parameters only. By default it is the samples.
+        By default it is the samples. Nothing changes.
         """
         return features
 
@@ -805,7 +805,7 @@ class OnlineViewMethod(OnlineMethod, ViewMethod):
         default=RATIO,
     )
 
-    def observe(self, features: Array) -> Observation:
+    def observe(self, features: Array) -> Any:
         return observe(features, self.prototypes64, self.logit_scale)
 
     def observe_views(self, views: Array) -> Any:

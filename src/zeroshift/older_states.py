@@ -32,7 +32,7 @@ def _wide(*names: str) -> Callable[[Tensors], None]:
 
 def _memory_by_class(tensors: Tensors) -> None:
     """`features` (K, M, d) with empty slots became `entries`, one row for each sample, and the `rows` of the slots."""
-    if "state/features" not in tensors:
+    if "state/features" not in tensors or "state/arrivals" not in tensors:
         return
     features, arrivals = tensors.pop("state/features"), tensors["state/arrivals"]
     held = arrivals > 0
@@ -43,8 +43,17 @@ def _memory_by_class(tensors: Tensors) -> None:
     tensors |= {"state/entries": entries, "state/rows": rows}
 
 
+def _prototypes_in_bank(tensors: Tensors) -> None:
+    """`entries` (1 + M, K, d) began with the prototypes, and came with their inner products."""
+    if "state/grams" in tensors:
+        del tensors["state/grams"]
+        tensors["state/features"] = tensors.pop("state/entries")[1:].transpose(1, 0, 2)
+
+
 CONVERTERS: dict[str, tuple[Callable[[Tensors], None], ...]] = {
     "tda": (_wide("positive_entries", "negative_entries", "negative_masks"),),
     "boostadapter": (_wide("positive_entries", "negative_entries", "negative_masks"),),
+    "dmn": (_prototypes_in_bank, _memory_by_class),
     "oga": (_memory_by_class,),
+    "t3a": (_memory_by_class,),
 }
