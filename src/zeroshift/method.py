@@ -30,7 +30,7 @@ from zeroshift.suggest import did_you_mean
 from zeroshift.threads import own_threads
 from zeroshift.turns import Shared
 from zeroshift.views import RATIO, as_images, check_unit_views, observe_views
-from zeroshift.zero_shot import Observation, observe, softmax
+from zeroshift.zero_shot import observe, softmax
 
 __all__ = [
     "EpisodicMethod",
@@ -447,6 +447,14 @@ class Method(Shared, Declared, ABC):
         for name, declared in self.declared_states.items():
             fresh = getattr(self, name)
             setattr(self, name, serialization.unpack(fresh, declared.saved_as, arrays, values, grows=declared.grows))
+        for name, declared in self.declared_states.items():
+            value = getattr(self, name)
+            if declared.holds is not None:
+                declared.holds(declared.saved_as, value)
+            if declared.check is not None:
+                declared.check(self, value)
+            if hasattr(value, "check_seen"):
+                value.check_seen(self._n_seen)
         self._derive()
 
     def zeros(self, *shape: int) -> Array:
