@@ -115,7 +115,7 @@ def test_wrong_data_frames():
         model.learn_many(pyarrow.table({"x1": [1.0]}))
     with pytest.raises(TypeError, match="X must have a number for each feature; could not convert string to float"):
         model.predict_many(pyarrow.table({"0": ["red"], "1": ["blue"]}))
-    with pytest.raises(TypeError, match=r"frame.*got.*list"):
+    with pytest.raises(TypeError, match=r"X must be a data frame .*; got list. Fix: pandas.DataFrame\(X\)"):
         model.predict_many([[1.0, 0.0]])
 
 

@@ -102,19 +102,19 @@ class ZeroShiftClassifier(base.MiniBatchClassifier):
 
     def learn_many(self, X: Any, y: Any = None) -> None:
         """Learn from the rows of a data frame, in their order. The labels `y` are ignored."""
-        rows = self._rows(dataframe.into_frame(X))
+        rows = self._rows(_checked_frame(X))
         if rows.any():
             self.learner.adapt(normalize(rows[rows.any(axis=1)]))
 
     def predict_proba_many(self, X: Any) -> Any:
         """A data frame of the same kind, with the probability of each class in the column of its label."""
-        frame = dataframe.into_frame(X)
+        frame = _checked_frame(X)
         columns = self._probabilities(frame).T
         return dataframe.to_native_frame(dict(zip(self._labels, columns, strict=True)), like=frame)
 
     def predict_many(self, X: Any) -> Any:
         """The most probable label of each row, as a series of the same kind."""
-        frame = dataframe.into_frame(X)
+        frame = _checked_frame(X)
         labels = [self._labels[k] for k in self._probabilities(frame).argmax(axis=1)]
         return dataframe.to_native_series(labels, name=None, like=frame)
 
@@ -175,6 +175,16 @@ class ZeroShiftClassifier(base.MiniBatchClassifier):
                 f"{argument} has none of the features {self._names[0]!r}, {self._names[-1]!r}, ...; its own are "
                 f"{list(found)[:3]!r}, ... Fix: features=[...], the name of each column of the prototypes."
             )
+
+
+def _checked_frame(given: Any) -> Any:
+    try:
+        return dataframe.into_frame(given)
+    except TypeError as error:
+        raise TypeError(
+            f"X must be a data frame of pandas, polars or pyarrow; got {type(given).__name__}. "
+            "Fix: pandas.DataFrame(X), or learn_one and predict_proba_one for dictionaries."
+        ) from error
 
 
 def _checked_names(argument: str, given: Any, count: int, of: str) -> tuple[Any, ...]:
