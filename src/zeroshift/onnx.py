@@ -17,11 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from zeroshift.installation import install_command
+
 try:
     import onnx
     from onnx import helper, numpy_helper
 except ImportError as error:
-    raise ImportError("zeroshift.onnx needs onnx. Fix: pip install 'zeroshift[onnx]'.") from error
+    raise ImportError(f"zeroshift.onnx needs onnx. Fix: {install_command('onnx')}.") from error
 
 from zeroshift._version import __version__
 from zeroshift.files import atomic_path

@@ -38,6 +38,7 @@ from zeroshift.cli._inputs import load_features, split_names
 from zeroshift.cli._output_paths import check_output_files, check_output_folder
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import progress_bar
+from zeroshift.installation import install_command
 from zeroshift.parameters import Choice, Number
 
 __all__ = ["bench"]
@@ -186,7 +187,7 @@ def _check_device(library: str, device: str, threads: int | None) -> BenchBacken
     try:
         Backend.named(library, device)
     except ImportError:
-        raise ImportError("--library torch needs torch. Fix: pip install 'zeroshift[torch]'.") from None
+        raise ImportError(f"--library torch needs torch. Fix: {install_command('torch')}.") from None
     except (RuntimeError, AssertionError, ValueError) as error:
         first = (str(error).splitlines() or ["no reason given"])[0]
         fix = "--device cpu" if library == "torch" else "--library torch, or --device cpu"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from zeroshift.installation import install_command
 from zeroshift.parameters import Choice
 from zeroshift.parsers import read_npy
 
@@ -239,7 +240,7 @@ def pillow() -> ModuleType:
     try:
         from PIL import Image
     except ImportError as error:
-        raise ImportError("reading images needs pillow. Fix: pip install 'zeroshift[encoders]'.") from error
+        raise ImportError(f"reading images needs pillow. Fix: {install_command('encoders')}.") from error
     return Image
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from zeroshift.data.image_set import ImageSet, checked_names
 from zeroshift.data.images import TRANSPARENCY, ImageFiles
 from zeroshift.data.readers.folder import missing_files, parse_labels
+from zeroshift.installation import install_command
 from zeroshift.parsers import read_text
 from zeroshift.suggest import did_you_mean
 
@@ -157,7 +158,7 @@ def _read_parquet(table: Path) -> tuple[list[str], Records]:
         import pyarrow.parquet as pq
     except ImportError as error:
         raise ImportError(
-            f"{table} needs pyarrow, which is not installed. Fix: pip install 'zeroshift[parquet]', or save it as .csv."
+            f"{table} needs pyarrow, which is not installed. Fix: {install_command('parquet')}, or save it as .csv."
         ) from error
     try:
         read = pq.read_table(table)
