@@ -68,7 +68,7 @@ def test_unusable_files_of_a_folder_are_skipped_with_a_reason(compare, two):
 
 
 def test_the_table_fits_a_terminal(compare, two):
-    done = compare(two, "--orders", "2", "--methods", CHOSEN, "--by-set")
+    done = compare(two, "--orders", "2", "--methods", CHOSEN, "--by-set", env={"COLUMNS": "80"})
     assert done.exit_code == 0, done.stderr
     lines = done.stdout.splitlines()
     assert max(len(line) for line in lines if not line.startswith("written: ")) <= 80

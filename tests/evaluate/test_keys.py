@@ -68,7 +68,7 @@ def test_every_file_of_a_plug_in_counts(tmp_path, monkeypatch):
         sys.modules.pop(name)
 
 
-def test_a_module_beside_that_of_a_method_counts(written, tmp_path):
+def test_a_module_next_to_that_of_a_method_counts(written, tmp_path):
     method = written("factor = 1")
     first = code_digest(method)
     (tmp_path / "helper.py").write_text("no Python\n")
