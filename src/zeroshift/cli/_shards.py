@@ -22,7 +22,8 @@ from zeroshift.cli._output_paths import check_output_folder, claim
 from zeroshift.cli._prediction_summary import format_scale
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import ProgressBar, progress_bar
-from zeroshift.data.readers.folder import is_folder, is_image, visible_entries
+from zeroshift.data.images import is_image
+from zeroshift.data.readers.folder import is_folder, visible_entries
 from zeroshift.distributed import FeatureShards, Plan, adapt, follow_shards, plan
 from zeroshift.distributed.adaptation import TASK_ROWS, Result, check_arguments, check_learns_in_passes
 from zeroshift.distributed.folders import Folder, is_url

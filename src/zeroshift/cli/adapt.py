@@ -34,6 +34,7 @@ from zeroshift.cli._shards import (
 )
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import progress_bar
+from zeroshift.encode.prompts.user_text import without_blanks
 from zeroshift.evaluate import StreamStep, compare, zero_shot_baseline
 from zeroshift.features.checks import validate_class_names
 from zeroshift.method import Method
@@ -338,7 +339,7 @@ def _file_or_list(names: str) -> Path | list[str]:
     """
     if "," not in names or os.path.exists(names):
         return Path(names)
-    return [name.strip() for name in names.split(",")]
+    return without_blanks(names.split(","), "--classes")
 
 
 SHOWN_SETUP = 0.1
