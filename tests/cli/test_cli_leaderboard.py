@@ -77,7 +77,7 @@ def test_the_files(compare, call, tmp_path):
 
 def test_filters(compare, call, tmp_path):
     compare("-q", "--protocol", "three-orders")
-    given = ("--groups", "online", "--without", "order", "--streams", "bursts", "--sets", "small", "--json")
+    given = ("--groups", "online", "--without", "order", "--streams", "bursts", "--sets", "small", "--json", "--force")
     record = json.loads(call("leaderboard", tmp_path / "out", *given).stdout)
     assert {method["label"] for method in record["methods"]} == {"zero_shot", "tda"}
     assert record["streams"] == ["bursts"]

@@ -10,6 +10,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from zeroshift.cli._output_paths import check_packages
 from zeroshift.cli.console import console, print_warning
 from zeroshift.cli.progress import ProgressBar, progress_bar
 from zeroshift.data import corruptions
@@ -455,6 +456,8 @@ def check_on(on: str | None, *, jobs: bool = False) -> None:
     if on is None:
         return
     check_executor("--on", on)
+    if on.startswith("ray"):
+        check_packages(("ray", "ray"))
     if on.startswith("local:") and not int(on.removeprefix("local:")):
         raise ValueError(f"--on {on} has no processes. Fix: local:1.")
     if jobs:

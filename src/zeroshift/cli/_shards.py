@@ -18,7 +18,7 @@ import typer
 from zeroshift.cli._encoder_options import AUTO, check_on
 from zeroshift.cli._inputs import is_pack
 from zeroshift.cli._method_options import MethodOptions
-from zeroshift.cli._output_paths import check_output_folder, claim
+from zeroshift.cli._output_paths import check_outputs, check_packages, check_space, claim
 from zeroshift.cli._prediction_summary import format_scale
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import ProgressBar, progress_bar
@@ -26,7 +26,7 @@ from zeroshift.data.images import is_image
 from zeroshift.data.readers.folder import is_folder, visible_entries
 from zeroshift.distributed import FeatureShards, Plan, adapt, follow_shards, plan
 from zeroshift.distributed.adaptation import TASK_ROWS, Result, check_arguments, check_learns_in_passes
-from zeroshift.distributed.folders import Folder, is_url
+from zeroshift.distributed.folders import Folder, file_system, is_url
 from zeroshift.distributed.replicas import EVERY, check_online_out
 from zeroshift.encode.prompts import parse_class_names
 from zeroshift.encode.sharded import ABOUT
@@ -107,6 +107,9 @@ ExchangeEvery = Annotated[
 DEFAULT_REPLICAS = 4
 """Not the number of workers: it changes the answers, and they must not depend on the machine."""
 
+ROW_BYTES = 16
+"""Of predictions: a class and two probabilities, compressed."""
+
 LOG_SECONDS = 10.0
 """Where no bar can be drawn, time between two lines."""
 
@@ -117,9 +120,12 @@ def is_sharded(source: str) -> bool:
 
 
 def _prepare(out: str) -> None:
-    """Refuse an output folder of this machine that cannot be written, or that another command writes to."""
-    if not is_url(out):
-        check_output_folder(Path(out))
+    """Refuse an output folder that cannot be written, or that another command writes to, and missing packages."""
+    check_packages(("pyarrow", "parquet"))
+    if is_url(out):
+        file_system(out)
+    else:
+        check_outputs(folders=[Path(out)])
         claim(Path(out, "predictions"))
 
 
@@ -205,6 +211,7 @@ class ShardOptions:
             raise ValueError(
                 f"--out must be a folder for features in many files; got {out}. Fix: --out {Path(out).with_suffix('')}."
             )
+        _prepare(out)
         text, about = _classes_of(source, prototypes)
         scale = about.get("logit_scale") if logit_scale is None else logit_scale
         method = chosen.info.cls(text, **{**({} if scale is None else {"logit_scale": scale}), **chosen.parameters})
@@ -220,6 +227,8 @@ class ShardOptions:
         }
         scale_text = format_scale(scale_used["logit_scale"], assumed=bool(scale_used["logit_scale_assumed"]))
         shards = FeatureShards.open(source, column=self.column, on_error=self.on_bad_shard)
+        if not is_url(out):
+            check_space(Path(out), shards.rows * ROW_BYTES)
         for error in shards.skipped:
             print_warning(f"skipped: {error}")
         if isinstance(method, OnlineAnchoredMixture):

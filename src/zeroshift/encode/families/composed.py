@@ -284,6 +284,10 @@ class ComposedEncoder(SentencePrototypes, Encoder):
         return encoder
 
     @property
+    def tokenizer(self) -> Any:  # type: ignore[override]
+        return getattr(self.text, "tokenizer", None)
+
+    @property
     def targets(self) -> np.ndarray:
         return self.image.targets
 
