@@ -175,7 +175,7 @@ class RecordedEncoder(RecordedImageEncoder, Encoder):
         self.text_length = record.text_length
 
     @property
-    def tokenizer(self) -> Any:  # type: ignore[override]
+    def tokenizer(self) -> Any:
         return self.loaded.tokenizer if self.is_loaded else None
 
     def encode_texts(self, prompts: Sequence[str], *, warn: bool = True) -> np.ndarray:

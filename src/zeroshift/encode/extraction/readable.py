@@ -75,7 +75,7 @@ def _coinciding(names: Sequence[str], prototypes: np.ndarray) -> list[tuple[str,
     """Pairs of different names with nearly the same prototype; of each name the first."""
     pairs = []
     for place in range(1, len(names)):
-        near = np.flatnonzero(prototypes[:place] @ prototypes[place] > 1 - NEARLY_SAME)
+        near = np.flatnonzero(prototypes[:place] @ prototypes[place] > 1 - NEARLY_SAME).tolist()
         other = next((names[i] for i in near if name_key(names[i]) != name_key(names[place])), None)
         if other is not None:
             pairs.append((other, names[place]))

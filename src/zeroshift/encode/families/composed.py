@@ -284,7 +284,7 @@ class ComposedEncoder(SentencePrototypes, Encoder):
         return encoder
 
     @property
-    def tokenizer(self) -> Any:  # type: ignore[override]
+    def tokenizer(self) -> Any:
         return getattr(self.text, "tokenizer", None)
 
     @property
