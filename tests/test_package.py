@@ -36,7 +36,7 @@ def test_using_a_name_imports_its_module_and_no_heavy_library(use):
     ("module", "missing", "fix"),
     [
         ("onnx", "onnx", install_command("onnx")),
-        ("river", "river", "pip install river"),
+        ("river", "river", install_command("river")),
         ("sklearn", "sklearn.base", install_command("sklearn")),
         ("supervision", "supervision", "pip install supervision"),
         ("torch", "torch", install_command("torch")),
