@@ -1,7 +1,7 @@
 """Checks of what a command needs at its end, before anything is computed: an hour's work must not end in a refused file
 name or a missing package, nor be overwritten by another command that writes to the same file.
 
-A command replaces a file only with `--force`. It continues its own records without, and it writes its own pages anew,
+A command replaces a file only with `--force`. Without it, it continues its own records, and replaces its own pages
 unless a page would then show less.
 """
 
