@@ -64,6 +64,11 @@ class MethodInfo:
     presets: tuple[str, ...]
     """Data sets the authors set parameters for by hand."""
 
+    @property
+    def caveat(self) -> str:
+        """What its numbers do not stand for, where results are shown; mostly empty."""
+        return self.cls.from_features or ("reconstructed, not the authors' code" if self.reconstructed else "")
+
     @classmethod
     def of(cls, method: type[Method]) -> MethodInfo:
         summary = " ".join((inspect.getdoc(method) or "").split("\n\n")[0].split())
