@@ -91,6 +91,19 @@ class MethodInfo:
         )
 
 
+def describe_caveats(caveats: Mapping[str, str]) -> list[str]:
+    """One line per `MethodInfo.caveat`, with the names of all methods that it is about.
+
+    >>> describe_caveats({"tda": "", "bca": "reconstructed", "freetta": "reconstructed"})
+    ['* bca, freetta: reconstructed.']
+    """
+    names: dict[str, list[str]] = {}
+    for name, caveat in caveats.items():
+        if caveat:
+            names.setdefault(caveat, []).append(name)
+    return [f"* {', '.join(several)}: {caveat}." for caveat, several in names.items()]
+
+
 def _describe(name: str, declared: Parameter) -> ParameterInfo:
     default = None if declared.required else declared.default
     return ParameterInfo(name, declared.describe(), default, declared.required, declared.meaning)

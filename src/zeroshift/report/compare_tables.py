@@ -14,6 +14,7 @@ from zeroshift.evaluate.costs import COSTS
 from zeroshift.evaluate.differences import Difference
 from zeroshift.evaluate.method_spec import GROUPS
 from zeroshift.files import check_writable
+from zeroshift.methods.registry import describe_caveats
 from zeroshift.report.formatting import counted, percent, points, significant
 from zeroshift.report.page import write_text
 from zeroshift.report.tables import ReportColumn, ReportTable, escape_markdown
@@ -262,8 +263,7 @@ def remarks(summary: ComparisonSummary) -> list[str]:
         lines.append("Methods that need validation take every other labelled sample for it.")
     if any("unlabelled" in spec.given for spec in plan.specs):
         lines.append("Methods that learn from unlabelled samples first: a random half, the other half scored.")
-    caveats = {spec.method: spec.info.caveat for spec in plan.specs if spec.info.caveat}
-    lines += [f"* {method}: {caveat}." for method, caveat in caveats.items()]
+    lines += describe_caveats({spec.method: spec.info.caveat for spec in plan.specs})
     weighted = [spec.label for spec in plan.specs if "prompts" in spec.given]
     single = [dataset.name for dataset in plan.datasets if dataset.n_prompts == 1]
     if weighted and single:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from zeroshift import __version__
 from zeroshift.evaluate.leaderboard import GROUPS, NEEDS, Entry, Leaderboard
+from zeroshift.methods.registry import describe_caveats
 from zeroshift.report.compare_page import GROUP_COLOURS
 from zeroshift.report.compare_tables import difference_text, margin_text, megabytes
 from zeroshift.report.compare_tables import interval_text as points_text
@@ -141,8 +142,7 @@ def remarks(board: Leaderboard) -> list[str]:
     used = [name for name in NEEDS if any(name in entry.needs for entry in board.entries)]
     if used:
         lines.append(f"Needs: {'; '.join(f'{name}, {NEEDS[name]}' for name in used)}.")
-    caveats = {entry.method: entry.caveat for entry in board.entries if entry.caveat}
-    lines += [f"* {method}: {caveat}." for method, caveat in caveats.items()]
+    lines += describe_caveats({entry.method: entry.caveat for entry in board.entries})
     lines += board.notes
     if board.incomplete:
         lines.append(

@@ -10,6 +10,7 @@ from zeroshift.experiments._shared.paper import PaperTable
 from zeroshift.experiments._shared.suite import Member
 from zeroshift.experiments._shared.trials import runs
 from zeroshift.methods import get
+from zeroshift.methods.registry import describe_caveats
 
 __all__ = [
     "OURS",
@@ -123,11 +124,7 @@ def caveat_notes(methods: Iterable[str]) -> tuple[str, ...]:
     >>> caveat_notes(["tda", "freetta", "bca"])
     ("* FreeTTA, BCA: reconstructed, not the authors' code.",)
     """
-    found: dict[str, list[str]] = {}
-    for method in dict.fromkeys(methods):
-        if caveat := get(method).caveat:
-            found.setdefault(caveat, []).append(method_label(method).removesuffix("*"))
-    return tuple(f"* {', '.join(names)}: {caveat}." for caveat, names in found.items())
+    return tuple(describe_caveats({method_label(method).removesuffix("*"): get(method).caveat for method in methods}))
 
 
 def paper_accuracy(table: PaperTable | None, column: str | None, method: str) -> float | None:
