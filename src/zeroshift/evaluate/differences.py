@@ -128,16 +128,14 @@ def _weighted_accuracies(cells: Sequence[Cell], counts: np.ndarray) -> np.ndarra
             ]
             found[which, whole] = np.stack(means) @ counts.T / counts.sum(axis=1)
     for place in set(range(len(cells))) - set(whole):
-        for which, name in enumerate(("right", "zero_shot")):
-            streams = [
-                np.mean([_share(counts, getattr(run, name), run.scored) for run in runs], axis=0)
-                for runs in cells[place]
-            ]
-            found[which, place] = np.mean(streams, axis=0)
+        found[:, place] = np.mean([_scored_accuracies(runs, counts).mean(axis=1) for runs in cells[place]], axis=0)
     return found
 
 
-def _share(counts: np.ndarray, right: np.ndarray, scored: np.ndarray) -> np.ndarray:
-    """The accuracy among the drawn rows that were scored; where none was drawn, that among all scored rows."""
-    drawn = counts @ scored
-    return np.where(drawn > 0, counts @ right / np.maximum(drawn, 1), right.sum() / scored.sum())
+def _scored_accuracies(runs: Sequence[Outcomes], counts: np.ndarray) -> np.ndarray:
+    """(2, R, D) accuracies of R runs and of zero-shot among the drawn rows that were scored; where none was drawn,
+    among all scored rows."""
+    flags = np.stack([[run.right for run in runs], [run.zero_shot for run in runs], [run.scored for run in runs]])
+    *right, drawn = flags @ counts.T
+    *all_right, scored = flags.sum(axis=2)
+    return np.where(drawn > 0, right / np.maximum(drawn, 1), (np.array(all_right) / scored)[:, :, None])
