@@ -173,8 +173,8 @@ class DOTA(OnlineViewMethod):
     def observe_views(self, views: Array) -> SoftLabels:
         xp, x = namespace(views), observe(views, self.prototypes64, self.logit_scale)
         kept = select_lowest_entropy(x.logits, self.view_ratio)
-        means = (xp.mean(part[kept], axis=0, keepdims=True) for part in (views, x.logits))
-        return SoftLabels(*means, views[kept][None], softmax(x.logits[kept])[None])
+        features, scores = (xp.mean(part[kept], axis=0, keepdims=True) for part in (views, x.logits))
+        return SoftLabels(features, scores, views[kept][None], softmax(x.logits[kept])[None])
 
     def learn(self, x: SoftLabels) -> None:
         """Every class learns from each view x with the weight y_k, all with the means before:
