@@ -7,11 +7,7 @@ import shutil
 
 import pytest
 
-<<<<<<< HEAD
-from report.browser import browser
-=======
-from report.browser import dump_page
->>>>>>> main
+from report.browser import browser, dump_page
 from report.chapters import example_chapters, example_suite
 from zeroshift.data import packs
 from zeroshift.experiments import Suite
