@@ -76,7 +76,7 @@ PAGE_COLOURS = {
 TEXT, SMALL = 8.0, 7.0
 """Sizes of text in points; a phone shows a point as 1.25 pixels."""
 
-LABEL_RISES = (4, -12, 14, -22, 24, 34, 44, 54)
+LABEL_RISES = (4, -12, 16, -24, 28, -36, 40, 52, 64)
 """Points by which a label may be above or below its point. A label that covers another point is as bad as one that is
 ten points further away."""
 
@@ -143,7 +143,8 @@ def label_points(
         best, offset = math.inf, None
         for up, right in product(LABEL_RISES, (True, False)):
             aside = 5 if right else -5 - size.width / scale
-            box = Bbox.from_bounds(x + aside * scale, y + up * scale, size.width, size.height)
+            # With the room that a browser's font may need in addition.
+            box = Bbox.from_bounds(x + aside * scale, y + up * scale, size.width, size.height).padded(2 * scale)
             is_free = axes.bbox.containsx(box.x0) and axes.bbox.containsx(box.x1) and axes.bbox.containsy(box.y1)
             cost = box.count_contains(dots) + abs(up) / 10
             if is_free and cost < best and not any(box.overlaps(other) for other in taken):
