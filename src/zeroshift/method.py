@@ -678,7 +678,10 @@ def _first(observed: Any) -> Any:
 
 
 class SetMethod(Method):
-    """A transductive method in two functions: `fit` a whole set, `score` samples with what was learned."""
+    """A transductive method in two functions: `fit` a whole set, `score` samples with what was learned.
+
+    A method with a parameter `batch_size` fits that many samples at a time, and keeps what it learned from the last.
+    """
 
     protocol = "transductive"
 
@@ -691,13 +694,15 @@ class SetMethod(Method):
         """Scores (n, K) of samples (n, d) with the present state, which does not change."""
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        everything = slice(0, len(rows))
-        scores, learned = self.fit(rows[everything])
-        with self._learning(len(rows), replace=True):
-            for name, value in learned.items():
-                setattr(self, name, value)
-            self._derive()
-        yield everything, scores
+        size = getattr(self, "batch_size", None) or len(rows)
+        for batch, features in rows.blocks(size):
+            scores, learned = self.fit(features)
+            if batch.stop == len(rows):
+                with self._learning(len(rows), replace=True):
+                    for name, value in learned.items():
+                        setattr(self, name, value)
+                    self._derive()
+            yield batch, scores
 
     def _predict_scores(self, features: Array) -> Array:
         return self.score(features)
