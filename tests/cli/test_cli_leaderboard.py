@@ -44,7 +44,9 @@ def test_differences_to_a_method(compare, call, tmp_path):
     again = call("leaderboard", tmp_path / "out", "--baseline", "tda", "--json")
     for method in json.loads(again.stdout)["methods"]:
         assert method["to_baseline"] == pytest.approx(found[method["label"]]["to_baseline"])
-    shown = call("leaderboard", tmp_path / "out", "--baseline", "tda", "-m", "tda,zero_shot", env={"COLUMNS": "200"})
+    shown = call(
+        "leaderboard", tmp_path / "out", "--baseline", "tda", "-m", "tda,zero_shot", "--force", env={"COLUMNS": "200"}
+    )
     assert "over tda" in shown.stdout
     assert "Over tda" in (tmp_path / "out" / "leaderboard.html").read_text()
     wrong = call("leaderboard", tmp_path / "out", "--baseline", "tdb")
