@@ -4,7 +4,7 @@
 
 Open sets are made of every pack: without the prototypes of one class, a fifth or a third of the classes; with all of
 them, so that nothing should be rejected; and with samples of another pack of the same encoder (no class in common) in 5
-or 28 percent of the samples. Each in a set of 150 samples and in one of all samples, three draws. The same with two,
+or 28 percent of the samples. Each in a set of 150 samples and in one of all samples, six draws. The same with two,
 three and five of the classes. All candidates see the same sets, and no labels. Feature files of your own are added with
 --own FILE: samples whose folder starts with "none" are the unknown ones.
 
@@ -17,27 +17,30 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator, Mapping
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 from accuracy import feature_files, load
 from mixture_reject import area, mixture_scores, nearest
 from sections import machine, replace_section
 
-from zeroshift import FeatureSet, OnlineAnchoredMixture, TransductiveAnchoredMixture
+from zeroshift import FeatureSet, OnlineAnchoredMixture, TransductiveAnchoredMixture, reject
 from zeroshift.evaluate.resources import one_blas_thread
 from zeroshift.files import atomic_path
 from zeroshift.reject import FIRST, MOST_WRONG, RejectRule, class_distances
 
 RECORDS = Path(__file__).parent / "reject_cut.json"
-SEEDS = (0, 1, 2)
+SEEDS = {"draws the constants were chosen on": (0, 1, 2), "other draws": (3, 4, 5)}
 SIZES = {"150 samples": 150, "all samples": None}
 HIDDEN = {"no stranger": 0.0, "one class": None, "a fifth": 1 / 5, "a third": 1 / 3}
 STRANGERS = {"5 % of another pack": 0.05, "28 % of another pack": 0.28}
 FEW_CLASSES = (2, 3, 5)
 MOST_OF_TWO_PACKS = 1500
+CLEAR = 0.85
+"""AUROC from which on the distance separates strangers well."""
 COMMON = {"dog", "horse"}
 """Classes that CIFAR-10 and PACS share."""
 
@@ -101,7 +104,7 @@ def open_sets(folders: list[Path]) -> Iterator[tuple[str, Callable[[], OpenSet]]
             other for key, other in packs.items()
             if encoder(*key) == encoder(group, name) and family(key[1]) != family(name)
         ]  # fmt: skip
-        for seed in SEEDS:
+        for seed in chain.from_iterable(SEEDS.values()):
             for place, (kind, (words, size)) in enumerate(product(HIDDEN, SIZES.items())):
                 draw = np.random.default_rng([seed, place])
                 yield (
@@ -131,10 +134,13 @@ def open_sets(folders: list[Path]) -> Iterator[tuple[str, Callable[[], OpenSet]]
                     )
 
 
-def own_set(path: Path) -> OpenSet:
+def own_set(path: Path, *, strangers: bool = True) -> OpenSet:
     pack = FeatureSet.load(path, check=False)
     unknown = np.array([name.startswith("none") for name in pack.sample_names or ()])
-    return OpenSet(np.asarray(pack.features, np.float32), pack.prototypes_for(), pack.logit_scale, unknown)
+    rows = np.flatnonzero(strangers | ~unknown)
+    return OpenSet(
+        np.asarray(pack.features, np.float32)[rows], pack.prototypes_for(), pack.logit_scale, unknown[rows]
+    )  # fmt: skip
 
 
 # Candidates: from the scores, and what they may need, to what is rejected.
@@ -203,8 +209,15 @@ def so_far(distances: np.ndarray) -> np.ndarray:
     return rejected
 
 
+def stricter(distances: np.ndarray) -> np.ndarray:
+    """The rule without its looser cut."""
+    with patch.object(reject, "LOOSER", 0.0):
+        return RejectRule.fit(distances).rejected(distances)
+
+
 CANDIDATES = {
     "rule": "**the rule**",
+    "stricter": "the rule without its looser cut, as before",
     "so_far": "the rule, in a stream",
     "members": "98 % of the second nearest classes of members",
     "everyone": "98 % of all second nearest classes",
@@ -223,6 +236,7 @@ def measure(made: OpenSet) -> dict[str, Any]:
     _, online = mixture_scores(OnlineAnchoredMixture(made.prototypes, logit_scale=made.logit_scale), made.features)
     found = {
         "rule": RejectRule.fit(distances).rejected(distances),
+        "stricter": stricter(distances),
         "so_far": so_far(distances),
         "members": beyond_wrong_classes(distances, members=True),
         "everyone": beyond_wrong_classes(distances, members=False),
@@ -247,7 +261,11 @@ def measure(made: OpenSet) -> dict[str, Any]:
 
 def run(folders: list[Path], own: list[Path], again: bool) -> dict[str, Any]:
     records: dict[str, Any] = json.loads(RECORDS.read_text())["records"] if RECORDS.exists() else {}
-    mine = ((f"own/{path.stem}/own/all samples/0", lambda p=path: own_set(p)) for path in own)
+    mine = [
+        (f"own/{path.stem}/{kind}/all samples/0", lambda p=path, k=kind: own_set(p, strangers=k == "own"))
+        for path in own
+        for kind in ("own", "no stranger")
+    ]
     for key, make in [*open_sets(folders), *mine]:
         if key in records and not again:
             continue
@@ -302,6 +320,42 @@ def cut_table(records: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def found_table(records: Mapping[str, Any]) -> str:
+    """Without and with the looser cut: where the distance separates strangers well, and where there are none."""
+    heads = [
+        "sets",
+        "AUROC",
+        "false rejects before",
+        "now",
+        "found before",
+        "now",
+        "half found, 5 % false before",
+        "now",
+    ]
+    lines = [f"| packs, strangers | draws | {' | '.join(heads)} |", "|---" * (len(heads) + 2) + "|"]
+    for group, (draws, seeds) in product(("bundled", "eval", "clip"), SEEDS.items()):
+        chosen = [one for key, one in records.items() if key.startswith(f"{group}/") and int(key[-1]) in seeds]
+        none = [one for one in chosen if not one["unknown"]]
+        clear = [one for one in chosen if one["auroc"] and one["auroc"]["cosine"] >= CLEAR]
+        for kind, found in (("none", none), (f"AUROC from {100 * CLEAR:.0f}", clear)):
+            rejected = [[one["rejected"][name] for one in found] for name in ("stricter", "rule")]
+            cells = [mean([one["auroc"]["cosine"] for one in found])] if found is clear else [""]
+            cells += [spread([false for false, *_ in three]) for three in rejected]
+            cells += [spread([recall for _, recall, _ in three]) if found is clear else "" for three in rejected]
+            cells += [
+                mean([recall >= 0.5 and false <= 0.05 for false, recall, _ in three]) if found is clear else ""
+                for three in rejected
+            ]
+            lines.append(f"| {group}, {kind} | {draws} | {len(found)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def spread(values: list[float]) -> str:
+    """The mean, and what a tenth of the values are below and above."""
+    low, high = np.quantile(values, [0.1, 0.9])
+    return f"{mean(values)} ({100 * low:.1f} to {100 * high:.1f})"
+
+
 def candidates_table(records: Mapping[str, Any]) -> str:
     shown = [
         ("no stranger", "150 samples"), ("no stranger", "all samples"), ("no stranger", "2 classes"),
@@ -336,12 +390,28 @@ def scores_table(records: Mapping[str, Any]) -> str:
 
 
 def own_table(records: Mapping[str, Any]) -> str:
-    lines = ["| set | samples | unknown | AUROC | false rejects | recall | precision |", "|---" * 7 + "|"]
+    heads = [
+        "samples",
+        "unknown",
+        "AUROC",
+        "false rejects before",
+        "now",
+        "recall before",
+        "now",
+        "without strangers before",
+        "now",
+    ]
+    lines = [f"| set | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
     for key, one in records.items():
-        if key.startswith("own/"):
-            numbers = [mean([value]) for value in one["rejected"]["rule"]]
-            auroc = "" if one["auroc"] is None else mean([one["auroc"]["cosine"]])
-            cells = [key.split("/")[1], one["samples"], one["unknown"], auroc, *numbers]
+        group, name, kind, *_ = key.split("/")
+        if (group, kind) == ("own", "own"):
+            alone = records[key.replace("/own/all", "/no stranger/all")]
+            numbers = [
+                mean([made["rejected"][rule][place]])
+                for made, place in ((one, 0), (one, 1), (alone, 0))
+                for rule in ("stricter", "rule")
+            ]
+            cells = [name, one["samples"], one["unknown"], mean([one["auroc"]["cosine"]]), *numbers]
             lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
@@ -353,7 +423,10 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="repeat draws that are recorded")
     arguments = parser.parse_args()
     records = run(arguments.folders, arguments.own, arguments.again)
-    tables = {"reject_cut": cut_table, "reject_candidates": candidates_table, "reject_scores": scores_table}
+    tables = {
+        "reject_found": found_table, "reject_cut": cut_table, "reject_candidates": candidates_table,
+        "reject_scores": scores_table,
+    }  # fmt: skip
     tables |= {"reject_own": own_table} if any(key.startswith("own/") for key in records) else {}
     for name, make in tables.items():
         print(make(records))
