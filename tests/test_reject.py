@@ -222,7 +222,7 @@ def test_many_strangers_move_the_cut_towards_the_members_and_few_do_not(monkeypa
     many, few = np.concatenate([members, strangers]), np.concatenate([members, strangers[:20]])
     rule = RejectRule.fit(many)
     assert rule.rejected(members).mean() < 0.05
-    assert rule.rejected(strangers).mean() > 0.7
+    assert rule.rejected(strangers).mean() > 0.6
     found = {"many": rule.cut, "few": RejectRule.fit(few).cut, "none": RejectRule.fit(members).cut}
     monkeypatch.setattr(reject, "LOOSER", 0.0)
     stricter = RejectRule.fit(many)
@@ -233,7 +233,8 @@ def test_many_strangers_move_the_cut_towards_the_members_and_few_do_not(monkeypa
 
 
 def test_doubtful_samples_are_those_between_the_cuts():
-    distances = draw(3, 200, strangers=0.85, share=0.3)
+    photographs = packs.load("cifar10")
+    distances = class_distances(photographs.features, photographs.prototypes_for())
     rejects = Rejects.of(distances)
     assert rejects.doubtful == ((rejects.scores > DOUBTFUL_ABOVE) & (rejects.scores <= 0.5)).sum() > 0
     assert Rejects.of(distances, above=0.1).doubtful == 0

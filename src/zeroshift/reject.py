@@ -52,10 +52,10 @@ NEAREST = 0.1
 SPREAD = 4.0
 """No member is expected to be farther beyond the typical one than this many times the distance to `NEAREST`."""
 
-LOOSER = 0.15
+LOOSER = 0.1
 """How far the looser cut is from the stricter one towards the typical member, as a share of that distance."""
 
-EXPECTED = 0.12
+EXPECTED = 0.1
 """Without strangers, rarely more than this share of the samples is beyond the looser cut."""
 
 TYPICAL_SCORE = 0.05
@@ -144,10 +144,11 @@ class RejectRule:
           samples of the classes are much nearer than wrong classes.
 
         It spares the members, but it misses strangers that are a little nearer than wrong classes. Whether a looser
-        cut, 15 % of the way from the stricter one to m1, is worth it shows in the number of samples beyond it. Measured
-        in the steps of the score, the distances are distributed alike in all sets without strangers: rarely more than
-        12 % are beyond the looser cut. If there are twice as many, about half of them are strangers, and the looser cut
-        is taken. In between, the cut moves in proportion, so that a few samples more do not make it jump.
+        cut, a tenth of the way from the stricter one to m1, is worth it shows in the number of samples beyond it.
+        Measured in the steps of the score, the distances are distributed alike in all sets without strangers: rarely
+        more than a tenth are beyond the looser cut. If there are twice as many, probably half of them or more are
+        strangers, and the looser cut is taken. In between, the cut moves in proportion, so that a few samples more do
+        not make it jump.
 
         For up to `FIRST` samples, the cut is the largest distance to a second nearest class: nothing is rejected. The
         order of the samples does not matter. Distances of other samples may then be compared with the cut.
