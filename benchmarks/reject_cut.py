@@ -338,6 +338,8 @@ def found_table(records: Mapping[str, Any]) -> str:
         none = [one for one in chosen if not one["unknown"]]
         clear = [one for one in chosen if one["auroc"] and one["auroc"]["cosine"] >= CLEAR]
         for kind, found in (("none", none), (f"AUROC from {100 * CLEAR:.0f}", clear)):
+            if not found:
+                continue
             rejected = [[one["rejected"][name] for one in found] for name in ("stricter", "rule")]
             cells = [mean([one["auroc"]["cosine"] for one in found])] if found is clear else [""]
             cells += [spread([false for false, *_ in three]) for three in rejected]
