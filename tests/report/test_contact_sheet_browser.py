@@ -138,7 +138,7 @@ def test_the_slider_previews_another_cut(page):
     assert list(given) == ["none of these", "cat", "d" * 13]
     assert note() == "2 of 6 images are none of these, as in the file of predictions"
     slide(page, "ArrowLeft", 37, 21)  # 0.29
-    assert note() == "above 0.29: 4 of 6 images would be none of these"
+    assert note() == "Above 0.29: 4 of 6 images would be none of these"
     assert groups(page)["none of these"] == ["b.jpg", "e.jpg", FILES[5], FILES[0]]
     assert "none of these" in tile(FILES[0])
     assert "now rejected" in tile(FILES[0])
@@ -146,7 +146,7 @@ def test_the_slider_previews_another_cut(page):
     assert page.evaluate("document.getElementById('count').textContent") == "4 of 6 images"
     page.select("#by-kind", "")
     slide(page, "End", 35, 1)  # 1: nothing is rejected
-    assert note() == "above 1: 0 of 6 images would be none of these"
+    assert note() == "Above 1: 0 of 6 images would be none of these"
     assert "none of these" not in groups(page)
     assert "b.jpg" in groups(page)["d" * 13]
     assert "best class" not in tile("b.jpg")

@@ -97,7 +97,7 @@ function applyCut() {
   const { total, label, count } = cut.dataset;
   const counts = cut.dataset.above.split(" ");
   find("cut-note").textContent = moved
-    ? `above ${above}: ${counts[Math.round(100 * above)]} of ${total} ${noun} would be ${label}`
+    ? `Above ${above}: ${counts[Math.round(100 * above)]} of ${total} ${noun} would be ${label}`
     : `${count} of ${total} ${noun} are ${label}, as in the file of predictions`;
 }
 
