@@ -1,6 +1,7 @@
 """The contact sheet shows the right images in the right order, and is one file that shows nothing else."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -73,7 +74,7 @@ def test_rejected_images_have_a_section_of_their_own_before_the_classes():
     assert "b.jpg zero-shot: cat 0.50 → none of these best class dog 0.95 reject score 0.90" in text
     assert "e.jpg zero-shot: cat 0.70 → none of these best class cat 0.50 reject score 0.70" in text
     assert "above 0.5 it is rejected" in shown.text["Images by class"]
-    assert "3 of 6 predictions changed, 2 none of these" in shown.text[""]
+    assert "Pets: dog 3, cat 1, 2 none of these " in shown.text[""]
     assert "2 images rejected as none of these (33.3%)." in shown.text[""]
 
 
@@ -156,9 +157,16 @@ def test_a_slider_knows_how_many_images_of_the_whole_set_each_cut_rejects():
     assert 'id="cut"' not in contact_sheet(classified(), found_of_few, picture, **WORDS)
 
 
+def test_the_title_leads_with_what_was_found():
+    comparison = classified(labels=LABELS)
+    before, after = comparison.results
+    known = replace(comparison, results=(replace(before, accuracy=0.5), replace(after, accuracy=0.75)))
+    assert "<h1>Pets: dog 4, cat 2; 75.0% right, +25.0 points</h1>" in contact_sheet(known, NONE, picture, **WORDS)
+
+
 def test_no_changed_prediction_is_stated():
     shown = sheet(classified(after=BEFORE))
-    assert "0 of 6 predictions changed" in shown.text[""]
+    assert "0 predictions changed" in shown.text[""]
     assert "Every class is given as many images as by zero-shot" in shown.text
     assert shown.files["horse"] == ["d.jpg"]
 

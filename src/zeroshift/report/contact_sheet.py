@@ -14,7 +14,7 @@ from zeroshift.data.images import ImageError, pillow
 from zeroshift.evaluate import Comparison, Result
 from zeroshift.parameters import Number
 from zeroshift.reject import Rejects
-from zeroshift.report.formatting import method_label, points, prose, visible
+from zeroshift.report.formatting import method_label, most_of, percent, points, prose, visible
 from zeroshift.report.page import method_class, page_script, render_template, starts_with_generator, write_text
 from zeroshift.report.predictions import ClassColumn, checked_files, checked_rejects, final_classes
 from zeroshift.report.timeline import Segment, Timeline
@@ -122,7 +122,7 @@ def contact_sheet(
     ...     title="Pets",
     ...     command="zeroshift classify pets",
     ... )
-    >>> "0 of 2 predictions changed" in page, page.count("data:image/jpeg")
+    >>> "Pets: cat 1, dog 1" in page, page.count("data:image/jpeg")
     (True, 2)
     """
     max_images = int(MAX_IMAGES_RANGE.check("max_images", max_images))
@@ -227,7 +227,7 @@ def page_context(
     noun = "image" if timeline is None else "frame"
     sections = _class_sections(comparison, rejects, final, place, max_images, noun)
     n_samples, shown = comparison.features.n_samples, sum(len(section["shown"]) for section in sections)
-    headline = _headline(comparison, rejects, final) if timeline is None else timeline.headline
+    headline = _headline(comparison, final) if timeline is None else timeline.found
     return {
         "title": f"{visible(title)}: {headline}",
         "timeline": drawn,
@@ -406,14 +406,13 @@ def _summary(comparison: Comparison, rejects: Rejects, final: ClassColumn, noun:
     return f"{result} {_counted(rejects.count, noun)} rejected as {visible(final.names[-1])} ({rejected})."
 
 
-def _headline(comparison: Comparison, rejects: Rejects, final: ClassColumn) -> str:
-    """How accuracy changes where labels are known, else how many predictions change."""
-    adapted, n_samples = comparison.results[-1], comparison.features.n_samples
-    changed = f"{comparison.changed(adapted):,} of {_counted(n_samples, 'prediction')} changed"
-    if rejects.count:
-        changed += f", {rejects.count:,} {visible(final.names[-1])}"
-    gain = comparison.gain(adapted)
-    return changed if gain is None else prose(f"{method_label(adapted.method)} {points(gain)} points, {changed}")
+def _headline(comparison: Comparison, final: ClassColumn) -> str:
+    """The largest classes that were found, and how many images are rejected; the accuracy where labels are known."""
+    counts = np.bincount(final.indices, minlength=len(final.names)).tolist()
+    found, adapted = most_of(final.names, counts, "{:,}".format), comparison.results[-1]
+    if adapted.accuracy is None:
+        return found
+    return f"{found}; {percent(adapted.accuracy)}% right, {prose(points(comparison.gain(adapted)))} points"
 
 
 def _counts_title(comparison: Comparison, rejects: Rejects, final: ClassColumn) -> str:
