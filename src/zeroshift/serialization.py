@@ -38,6 +38,9 @@ STATE_SCHEMA = 2
 
 KIND = "state"
 
+RETIRED = ("precision",)
+"""Parameters that selected only how to compute. Some methods had them in earlier versions; files may name them."""
+
 _restoring: ContextVar[bool] = ContextVar("restoring", default=False)
 
 
@@ -184,7 +187,11 @@ def _check_header(path: str | os.PathLike[str], header: Mapping[str, Any]) -> No
 
 
 def _check_parameters(cls: type[M], path: str | os.PathLike[str], header: Mapping[str, Any]) -> None:
-    """Refuse the state of a method whose parameters were others: what it learned means something else."""
+    """Leave out retired parameters. Refuse the state of a method whose parameters were others: what it learned means
+    something else."""
+    for name in RETIRED:
+        if name not in cls.declared_parameters:
+            header["parameters"].pop(name, None)
     unknown = [repr(name) for name in header["parameters"] if name not in cls.declared_parameters]
     if unknown:
         raise FileFormatError(
