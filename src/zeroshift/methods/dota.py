@@ -9,7 +9,7 @@ from zeroshift.arrays import Array, Backend, Rows, is_double
 from zeroshift.linalg import Whitening, add_to_diagonal, invert_positive
 from zeroshift.method import ViewMethod
 from zeroshift.parameters import Choice, Number, parameter, state
-from zeroshift.state_checks import check_lengths, check_range, check_seen
+from zeroshift.state_checks import check_lengths, check_range, check_seen, check_semidefinite
 from zeroshift.threads import Threads, own_threads
 from zeroshift.views import RATIO, select_lowest_entropy
 from zeroshift.zero_shot import logits, softmax
@@ -137,6 +137,8 @@ class SoftGaussians:
         xp, largest = Backend.of(self.sums).xp, 1.1 * (1 + longest) ** 2
         for extreme in (xp.min, xp.max):
             check_range("sums / counts", extreme(self.sums, axis=(1, 2)) / self.counts, -largest, largest)
+        check_semidefinite("sums", self.sums)
+        check_semidefinite("shared", self.shared)
 
 
 class SoftStream:

@@ -10,7 +10,7 @@ from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
 from zeroshift.linalg import Whitening, add_to_diagonal
 from zeroshift.method import Method
 from zeroshift.parameters import Choice, Number, parameter, state
-from zeroshift.state_checks import check_lengths, check_range
+from zeroshift.state_checks import check_lengths, check_range, check_semidefinite
 from zeroshift.zero_shot import confidence, log_softmax, logits, softmax
 
 __all__ = ["FreeTTA"]
@@ -83,9 +83,13 @@ class FreeTTA(Method):
     )
     _covariance: Array = state(
         lambda self: add_to_diagonal(self.zeros(self.dimension, self.dimension), 1.0),
-        check=lambda self, matrix: check_range("covariance", matrix, -5.0 - 5 * self.n_seen, 5.0 + 5 * self.n_seen),
+        check=lambda self, matrix: self._check_covariance(matrix),
     )
     _weight: float = state(0.0, check=lambda self, weight: check_range("weight", weight, 0, self.n_seen))
+
+    def _check_covariance(self, matrix: Array) -> None:
+        check_range("covariance", matrix, -5.0 - 5 * self.n_seen, 5.0 + 5 * self.n_seen)
+        check_semidefinite("covariance", matrix)
 
     @property
     def means(self) -> Array:
