@@ -12,7 +12,6 @@ import hashlib
 import io
 import json
 import os
-import tempfile
 import time
 import warnings
 import zlib
@@ -40,6 +39,7 @@ from zeroshift.distributed.device_rows import is_gpu, kept_rows
 from zeroshift.distributed.executors import Executor, LocalExecutor, count_cores, use_executor
 from zeroshift.distributed.folders import Folder
 from zeroshift.distributed.shards import FeatureShards, Shard, ShardChangedError, ShardError
+from zeroshift.files import TemporaryFolder
 from zeroshift.method import Method
 from zeroshift.methods import ZeroShot
 from zeroshift.mixture.transductive import WHOLE_ROUNDS
@@ -389,7 +389,7 @@ class AnswerTask:
     def _method(self) -> Method:
         if not self._loaded:
             library = {} if self.device is None else {"library": "torch", "device": self.device}
-            with tempfile.TemporaryDirectory() as folder:
+            with TemporaryFolder() as folder:
                 path = Path(folder, "state.safetensors")
                 path.write_bytes(self.state)
                 self._loaded.append(self.method.load(path, **library))
@@ -818,7 +818,7 @@ class _Run:
         rule = None
         if options.reject_above is not None:
             rule = find_reject_rule(self.executor, self.tasks, self.reading, self.method)
-        with tempfile.TemporaryDirectory() as local:
+        with TemporaryFolder() as local:
             path = Path(local, "state.safetensors")
             self.method.save(path)
             state = path.read_bytes()
