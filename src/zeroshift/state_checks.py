@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from zeroshift.arrays import UNIT_NORM_TOLERANCE, Array, to_numpy
 
-__all__ = ["check_lengths", "check_range", "check_seen", "check_semidefinite"]
+__all__ = ["check_lengths", "check_range", "check_seen", "check_semidefinite", "short_rows", "unit_length", "within"]
 
 
 def check_range(name: str, values: Array | float, low: float, high: float = np.inf) -> None:
@@ -35,6 +37,12 @@ def check_lengths(name: str, rows: Array, *, unit: bool = False, longest: float 
         raise ValueError(f"the rows of {name} must be {allowed}; one has the length {lengths[wrong].flat[0]:g}.")
 
 
+def check_seen(name: str, count: float, n_seen: int) -> None:
+    """ValueError if a count of samples is negative or above the number of samples seen."""
+    if not -1e-6 <= count <= n_seen + 1e-6 * max(1, n_seen):
+        raise ValueError(f"{name} must be from 0 to n_seen = {n_seen}; it is {count:g}.")
+
+
 def check_semidefinite(name: str, matrices: Array) -> None:
     """ValueError if a matrix (..., d, d) is not a sum of squares: symmetric, without negative eigenvalues; rounding
     errors are allowed for."""
@@ -51,7 +59,16 @@ def check_semidefinite(name: str, matrices: Array) -> None:
             raise ValueError(f"{name} must be symmetric, without negative eigenvalues.") from None
 
 
-def check_seen(name: str, count: float, n_seen: int) -> None:
-    """ValueError if a count of samples is negative or above the number of samples seen."""
-    if not -1e-6 <= count <= n_seen + 1e-6 * max(1, n_seen):
-        raise ValueError(f"{name} must be from 0 to n_seen = {n_seen}; it is {count:g}.")
+def within(low: float, high: float = np.inf) -> Callable[[str, Array], None]:
+    """For `state(..., holds=)`: numbers from `low` to `high`."""
+    return lambda name, values: check_range(name, values, low, high)
+
+
+def unit_length(name: str, rows: Array) -> None:
+    """For `state(..., holds=)`: rows of unit length, or of zeros."""
+    check_lengths(name, rows, unit=True)
+
+
+def short_rows(name: str, rows: Array) -> None:
+    """For `state(..., holds=)`: rows no longer than 1, such as means of features."""
+    check_lengths(name, rows)
