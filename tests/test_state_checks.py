@@ -124,6 +124,18 @@ def test_numbers_that_are_far_too_large_are_refused_or_harmless(tmp_path, path):
             assert np.isfinite(method.predict(features)).all(), name
 
 
+@pytest.mark.parametrize(("name", "array"), [("freetta", "covariance"), ("dota", "sums")])
+def test_a_covariance_with_negative_eigenvalues_is_refused(tmp_path, name, array):
+    """Its inverse is that of no Gaussian, or fails later in the stream."""
+    (path,) = (path for path in SAVED if path.stem == name)
+
+    def edit(arrays, header):
+        arrays[f"state/{array}"] -= 0.5 * np.eye(8)
+
+    with pytest.raises(FileFormatError, match=rf"{array} must be symmetric, without negative eigenvalues"):
+        load_edited(path, tmp_path / "x.safetensors", edit)
+
+
 REPEATING = [path for path in SAVED if any(map(counts_rounds, read_header(path)["parameters"]))]
 
 
