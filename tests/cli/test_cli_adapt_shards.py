@@ -341,7 +341,7 @@ def test_a_typing_error_in_the_folder(call, folder, options):
     refused = call("adapt", path / "sett", "--prototypes", path / "text.npy", "--out", path / "out", *options)
     assert refused.exit_code == 2
     message = " ".join(refused.stderr.split())
-    assert f"no file or folder at {path / 'sett'}. Did you mean 'set'?" in message
+    assert f"no file at {path / 'sett'}. Did you mean 'set'?" in message
 
 
 def test_a_run_that_is_continued_says_so(call, folder, monkeypatch):

@@ -99,7 +99,7 @@ def check_exists(source: str) -> None:
     folder, name = os.path.split(source.rstrip("/"))
     there = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
     raise FileNotFoundError(
-        f"no file or folder at {source}. {did_you_mean(name, there)}Fix: check the path; bundled packs are named as "
+        f"no file at {source}. {did_you_mean(name, there)}Fix: check the path; bundled packs are named as "
         f"{PACK_PREFIX}{names[0]}."
     )
 
