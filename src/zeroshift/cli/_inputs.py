@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -190,7 +191,9 @@ def load_datasets(
         if twin is not None:
             print_warning(f"skipped: {source} has the same content as {twin.name}")
             continue
-        for hint in () if is_pack(source) else dataset.hints:
+        if is_pack(source):  # its labels are known to be right
+            dataset = replace(dataset, hints=())
+        for hint in dataset.hints:
             print_warning(f"{source}: {hint}")
         datasets.append(dataset)
     if not datasets:
