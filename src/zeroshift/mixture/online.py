@@ -249,7 +249,7 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
             )
         shared = {name: value for name, value in mixture.get_params().items() if name in cls.declared_parameters}
         stream = cls(**{**shared, **parameters})
-        states, n_seen = mixture._turns.run(False, mixture._copied_states)
+        states, n_seen = mixture._in_turn(False, mixture._copied_states)
         with Backend.of(stream.prototypes).computing():
             stream._stream.begin(states["_sums"])
             stream._stream.n_counted, stream._stream.order, stream._n_seen = n_seen, None, n_seen
@@ -259,7 +259,7 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
     def sums(self) -> dict[str, np.ndarray]:
         """Everything learned, as sums over the samples by name; differences of two such sums may be added to the sums
         of another stream with `add_sums`. For `zeroshift.distributed.Replica`."""
-        return self._turns.run(False, self._copied_sums)
+        return self._in_turn(False, self._copied_sums)
 
     def _copied_sums(self) -> dict[str, np.ndarray]:
         self._check_usable()
@@ -272,7 +272,7 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
     def add_sums(self, sums: Mapping[str, np.ndarray], n_samples: int) -> None:
         """Learn what another stream learned from `n_samples` samples. Unlike `merge`, it keeps this stream's own order:
         which class came last, and how often classes stay."""
-        self._turns.run(True, self._add_sums, sums, n_samples)
+        self._in_turn(True, self._add_sums, sums, n_samples)
 
     def _add_sums(self, sums: Mapping[str, np.ndarray], n_samples: int) -> None:
         self._check_usable()
