@@ -333,7 +333,6 @@ class ShardOptions:
             return
         if not quiet and not json:
             console(stderr=True).print(plan_table(source, planned, scale_text))
-        _prepare(out)
         with ShardProgress(quiet=quiet) as progress:
             note = None if quiet else partial(typer.echo, err=True)
             result = adapt(method, shards, **how, progress=progress, note=note)
@@ -377,7 +376,6 @@ class ShardOptions:
             else:
                 console().print(summary_table(entries))
             return
-        _prepare(out)
         began = time.monotonic()
         with ShardProgress(quiet=quiet) as progress:
             bad = follow_shards(
