@@ -458,6 +458,11 @@ class Method(Shared, Declared, ABC):
         backend = Backend.of(self.prototypes)
         return backend.xp.asarray(numbers, device=backend.device, copy=True)
 
+    def as_float64(self, array: Array) -> Array:
+        """An array in float64, in the library and on the device of the prototypes; it may be the same memory."""
+        backend = Backend.of(self.prototypes)
+        return backend.asarray(array, backend.xp.float64)
+
     @property
     def prototypes64(self) -> Array:
         """The prototypes in float64, the precision that features have in `learn` and `score`."""
