@@ -9,9 +9,9 @@ import numpy as np
 
 from zeroshift.arrays import Array, Backend, namespace
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
-from zeroshift.methods._shared.trained_prompts import MOMENTUM, TrainedPrompts, checked_start
+from zeroshift.methods._shared.trained_prompts import MOMENTUM, TrainedPrompts
 from zeroshift.methods._shared.training import label_loss
-from zeroshift.methods._shared.tuning import SGD, logits_to_text
+from zeroshift.methods._shared.tuning import SGD, checked_start, logits_to_text
 from zeroshift.methods._shared.two_layer_net import TwoLayerNet, checked_net
 from zeroshift.parameters import Number, array_parameter, parameter
 from zeroshift.zero_shot import logits

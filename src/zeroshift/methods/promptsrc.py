@@ -10,9 +10,9 @@ import numpy as np
 from zeroshift.arrays import Array, Backend, as_array, check_labels, namespace
 from zeroshift.methods._shared.image_method import ImageInput
 from zeroshift.methods._shared.towers import IndependentPrompts
-from zeroshift.methods._shared.trained_prompts import MOMENTUM, TrainedPrompts, checked_start
+from zeroshift.methods._shared.trained_prompts import MOMENTUM, TrainedPrompts
 from zeroshift.methods._shared.training import label_loss
-from zeroshift.methods._shared.tuning import SGD, logits_to_text
+from zeroshift.methods._shared.tuning import SGD, checked_start, logits_to_text
 from zeroshift.parameters import Model, Number, Optional, Pair, array_parameter, model_parameter, parameter
 from zeroshift.zero_shot import log_softmax, logits
 

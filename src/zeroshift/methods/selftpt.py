@@ -11,9 +11,9 @@ from zeroshift.arrays import Array, Backend, checked_labelled, namespace, to_num
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.methods._shared.towers import PromptedText
-from zeroshift.methods._shared.trained_prompts import MOMENTUM, checked_start
+from zeroshift.methods._shared.trained_prompts import MOMENTUM
 from zeroshift.methods._shared.training import checked_order, epoch_batches, label_loss, warm_cosine_rate
-from zeroshift.methods._shared.tuning import SGD, AdamW, logits_to_text, through_unit_rows
+from zeroshift.methods._shared.tuning import SGD, AdamW, checked_start, logits_to_text, through_unit_rows
 from zeroshift.methods._shared.two_layer_net import TwoLayerNet, checked_net
 from zeroshift.parameters import Number, array_parameter, parameter, state
 from zeroshift.serialization import restoring

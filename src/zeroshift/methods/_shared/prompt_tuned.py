@@ -101,8 +101,8 @@ class PromptTuned(Method):
         return AdamW(self.rate, weight_decay=self.weight_decay)
 
     def _text_features(self, context: Array) -> Array:
-        """Text features (V K, d) in float64."""
-        return self.as_float64(self.text.features(context))
+        """Text features (V K, d) in float64. Those of the initial context are known."""
+        return self._initial_text if context is self._initial_context else self.as_float64(self.text.features(context))
 
     def _context_gradient(self, context: Array, text_gradient: Array) -> Array:
         return self._pull_back(context, text_gradient)
@@ -115,7 +115,7 @@ class PromptTuned(Method):
         return self.as_float64(self.text.pull_back(context, text_gradient))
 
     def _linearize(self, context: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """Text features (V K, d), and `_pull_back` at this context. Those of the initial context are known."""
+        """Text features (V K, d), and `_pull_back` at this context."""
         if context is self._initial_context:
             return self._initial_text, partial(self._pull_back, context)
         text, pull_back = self.text.linearize(context)
@@ -160,7 +160,7 @@ class EpisodicPromptTuning(PromptTuned, EpisodicMethod):
         return select_lowest_entropy(scores, self.view_ratio)
 
     def _loss(self, kept: Array, text: Array) -> tuple[Array, Array]:
-        """The entropy of the mean prediction of the kept views (n, d), and its gradient for the text features (K, d)."""
+        """The entropy of the mean prediction of the kept views (n, d), and its gradient for the text features."""
         loss, gradient = entropy_of_mean(logits(kept, text, self.logit_scale))
         return loss, logits_to_text(gradient, kept, self.logit_scale)
 

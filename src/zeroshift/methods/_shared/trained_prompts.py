@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.arrays import Array, checked_labelled, is_array, to_numpy
+from zeroshift.arrays import Array, checked_labelled, to_numpy
 from zeroshift.method import Method
 from zeroshift.methods._shared.training import batches, checked_order, epoch_batches, warm_cosine_rate
 from zeroshift.parameters import Number, Optional, array_parameter, parameter, state
 from zeroshift.serialization import restoring
-
-__all__ = ["MOMENTUM", "TrainedPrompts", "checked_start"]
 
 MOMENTUM = 0.9
 
@@ -129,15 +127,3 @@ class TrainedPrompts(Method):
         """The step size of each step."""
         rates = [warm_cosine_rate(epoch, self._n_epochs, self.rate) for epoch in range(self._n_epochs)]
         return np.repeat(rates, self._steps_per_epoch)
-
-
-def checked_start(name: str, given: Any, shape: tuple[int, ...], fix: str) -> np.ndarray:
-    """Initial values that the caller gives, as a float64 NumPy array of its own; an error that names them if wrong."""
-    if not is_array(given):
-        raise TypeError(f"{name} must be an array; got {type(given).__name__}. Fix: {fix}.")
-    if tuple(given.shape) != shape:
-        raise ValueError(f"{name} must have the shape {shape}; got {tuple(given.shape)}. Fix: {fix}.")
-    array = to_numpy(given)
-    if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
-        raise ValueError(f"{name} must hold finite numbers; it has NaN, infinity or {array.dtype}. Fix: {fix}.")
-    return array.astype(np.float64)

@@ -9,7 +9,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from zeroshift.arrays import Array, namespace, to_numpy
+import numpy as np
+
+from zeroshift.arrays import Array, is_array, namespace, to_numpy
 from zeroshift.methods._shared.similarity import TINY
 from zeroshift.state_checks import check_seen
 from zeroshift.zero_shot import log_softmax
@@ -209,3 +211,15 @@ def through_unit_rows(gradient: Array, raw: Array) -> Array:
     lengths = xp.where(lengths > TINY, lengths, xp.ones_like(lengths))  # keeps the gradient of a zero row finite
     unit = raw / lengths
     return (gradient - xp.sum(gradient * unit, axis=-1, keepdims=True) * unit) / lengths
+
+
+def checked_start(name: str, given: Any, shape: tuple[int, ...], fix: str) -> np.ndarray:
+    """Initial values that the caller gives, as a float64 NumPy array of its own; an error that names them if wrong."""
+    if not is_array(given):
+        raise TypeError(f"{name} must be an array; got {type(given).__name__}. Fix: {fix}.")
+    if tuple(given.shape) != shape:
+        raise ValueError(f"{name} must have the shape {shape}; got {tuple(given.shape)}. Fix: {fix}.")
+    array = to_numpy(given)
+    if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+        raise ValueError(f"{name} must hold finite numbers; it has NaN, infinity or {array.dtype}. Fix: {fix}.")
+    return array.astype(np.float64)
