@@ -663,7 +663,8 @@ class OnlineMethod(Method):
         step = self.plan(observed if "batch_size" in self.declared_parameters else _first(observed))
         with self._learning(samples):
             self.learn(step)
-        return self.answer(observed, step) if before is None else before
+        # Of the class: a parameter may have the same name.
+        return type(self).answer(self, observed, step) if before is None else before
 
     def _predict_scores(self, features: Array) -> Array:
         return self.score(self.observe(features))

@@ -47,4 +47,5 @@ CONVERTERS: dict[str, tuple[Callable[[Tensors], None], ...]] = {
     "tda": (_wide("positive_entries", "negative_entries", "negative_masks"),),
     "boostadapter": (_wide("positive_entries", "negative_entries", "negative_masks"),),
     "oga": (_memory_by_class,),
+    "histpt": (_wide("local", "hard"),),
 }
