@@ -679,9 +679,11 @@ class SetMethod(Method):
     """A transductive method in two functions: `fit` a whole set, `score` samples with what was learned."""
 
     protocol = "transductive"
+    reads_parts: ClassVar[bool] = False
+    """Whether `fit` gets `Rows`, of which it reads parts, instead of an array."""
 
     @abstractmethod
-    def fit(self, features: Array) -> tuple[Array, Mapping[str, Any]]:
+    def fit(self, features: Any) -> tuple[Array, Mapping[str, Any]]:
         """The scores (N, K) of a set (N, d), and the new value of every piece of state. Nothing changes."""
 
     @abstractmethod
@@ -690,7 +692,7 @@ class SetMethod(Method):
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         everything = slice(0, len(rows))
-        scores, learned = self.fit(rows[everything])
+        scores, learned = self.fit(rows if self.reads_parts else rows[everything])
         with self._learning(len(rows), replace=True):
             for name, value in learned.items():
                 setattr(self, name, value)
