@@ -168,8 +168,9 @@ class DynaPrompt(OnlinePromptTuning):
     @property
     def buffer(self) -> PromptBuffer:
         """The present prompts and when each was last used; a copy."""
-        copy, (residuals, *lists, head) = Backend.of(self.prototypes).copy, self._buffer
-        return PromptBuffer(copy(residuals), *map(tuple, lists), copy(head))
+        copy, now = Backend.of(self.prototypes).copy, self._buffer
+        lists = {name: tuple(getattr(now, name)) for name in ("order", "uses", "chosen")}  # a file has lists
+        return now._replace(residuals=copy(now.residuals), head=copy(now.head), **lists)
 
     def plan(self, views: Array) -> PromptBuffer:
         """The buffer after an image. A prompt chosen twice counts twice."""

@@ -5,8 +5,9 @@ Everything works on plain arrays. Each loss returns its value and its gradient i
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -211,6 +212,22 @@ def through_unit_rows(gradient: Array, raw: Array) -> Array:
     lengths = xp.where(lengths > TINY, lengths, xp.ones_like(lengths))  # keeps the gradient of a zero row finite
     unit = raw / lengths
     return (gradient - xp.sum(gradient * unit, axis=-1, keepdims=True) * unit) / lengths
+
+
+def joined(arrays: Iterable[Array]) -> Array:
+    """Several arrays as one vector, which an optimizer updates."""
+    vectors = [array.reshape(-1) for array in arrays]
+    return namespace(vectors[0]).concat(vectors)
+
+
+def parted(vector: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+    """The arrays of these shapes that `joined` made a vector of.
+
+    >>> [part.tolist() for part in parted(np.arange(5.0), [(2, 1), (3,)])]
+    [[[0.0], [1.0]], [2.0, 3.0, 4.0]]
+    """
+    ends = np.cumsum([math.prod(shape) for shape in shapes])
+    return [vector[end - math.prod(shape) : end].reshape(shape) for end, shape in zip(ends, shapes, strict=True)]
 
 
 def checked_start(name: str, given: Any, shape: tuple[int, ...], fix: str) -> np.ndarray:
