@@ -160,7 +160,8 @@ def test_steps_lower_the_contrast_and_no_steps_keep_the_source(clip):
     prototypes = SelfTPT.prototypes_of(text)
     kept = SelfTPT(prototypes, text=text, source=source, steps=0)
     np.testing.assert_array_equal(kept.context, source.context)
-    np.testing.assert_allclose(kept._adapted.text, prototypes, atol=1e-12)
+    images = np.eye(prototypes.shape[1])
+    np.testing.assert_allclose(kept.predict_scores(images), 100.0 * images @ prototypes.T, atol=1e-10)
 
     def loss(context):
         import torch
@@ -170,14 +171,6 @@ def test_steps_lower_the_contrast_and_no_steps_keep_the_source(clip):
 
     adapted = SelfTPT(prototypes, text=text, source=source)
     assert loss(adapted.context) < loss(source.context) - 0.05
-
-
-def test_adapting_learns_nothing_from_images(clip):
-    text, _, test = clip
-    method = SelfTPT(SelfTPT.prototypes_of(text), text=text, source=PromptSource(text.context, *small_head()))
-    first = method.adapt(test)
-    np.testing.assert_array_equal(method.predict(test), first)
-    assert method.n_seen == 120
 
 
 def test_a_saved_method_is_loaded_without_tuning(tmp_path):

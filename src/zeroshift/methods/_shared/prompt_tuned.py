@@ -104,12 +104,6 @@ class PromptTuned(Method):
         """Text features (V K, d) in float64. Those of the initial context are known."""
         return self._initial_text if context is self._initial_context else self.as_float64(self.text.features(context))
 
-    def _context_gradient(self, context: Array, text_gradient: Array) -> Array:
-        return self._pull_back(context, text_gradient)
-
-    def _text_and_pull_back(self, context: Array) -> tuple[Array, Callable[[Array], Array]]:
-        return self._linearize(context)
-
     def _pull_back(self, context: Array, text_gradient: Array) -> Array:
         """Gradient with respect to the context, from that with respect to its text features (V K, d)."""
         return self.as_float64(self.text.pull_back(context, text_gradient))
