@@ -453,8 +453,8 @@ class Method(Shared, Declared, ABC):
         """A float64 array of zeros in the library and on the device of the prototypes, for the state of a method."""
         return Backend.of(self.prototypes).zeros(shape)
 
-    def as_own(self, numbers: np.ndarray) -> Array:
-        """A copy of a NumPy array in the library and on the device of the prototypes."""
+    def as_own(self, numbers: Array) -> Array:
+        """A copy of a NumPy array, or of an array of the state, in the library and on the device of the prototypes."""
         backend = Backend.of(self.prototypes)
         return backend.xp.asarray(numbers, device=backend.device, copy=True)
 

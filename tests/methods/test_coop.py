@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from goldens import golden
-from zeroshift.methods import CoOp, load
-from zeroshift.testing import make_problem
+from zeroshift.methods import CoCoOp, CoOp, PromptSRC, SelfTPT, load
+from zeroshift.testing import Case, make_problem
 from zeroshift.testing.examples import ExampleText
 
 RUNS = {
@@ -135,3 +135,13 @@ def test_a_saved_method_is_loaded_without_training(problem, tmp_path):
 def test_parameters_that_do_not_fit_raise(problem, changes, kind, message):
     with pytest.raises(kind, match=message):
         make_method(problem, **changes)
+
+
+@pytest.mark.parametrize("cls", [CoOp, CoCoOp, PromptSRC, SelfTPT])
+def test_methods_of_the_same_parameters_can_be_merged(problem, cls):
+    one = Case(cls).create(problem.prototypes)
+    other = cls(**one.get_params())
+    one.adapt(problem.features[:3])
+    other.adapt(problem.features[:2])
+    assert one.merge(other).n_seen == 5
+    np.testing.assert_array_equal(one.predict(problem.features), other.predict(problem.features))

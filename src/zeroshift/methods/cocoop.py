@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend, namespace
+from zeroshift.arrays import Array, namespace
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.methods._shared.trained_prompts import TrainedPrompts
 from zeroshift.methods._shared.training import label_loss
@@ -95,12 +95,12 @@ class CoCoOp(TrainedPrompts, PromptTuned):
     @property
     def context(self) -> Array:
         """The learned embeddings (n, width), without what is added for an image."""
-        return Backend.of(self.prototypes).copy(self._parts(self._trained.values)[0])
+        return self.as_own(self._parts(self._trained.values)[0])
 
     @property
     def learned_meta_net(self) -> TwoLayerNet:
         """Weights and biases of the learned network."""
-        return TwoLayerNet(*map(Backend.of(self.prototypes).copy, self._parts(self._trained.values)[1]))
+        return TwoLayerNet(*map(self.as_own, self._parts(self._trained.values)[1]))
 
     def _gradient(self, rows: np.ndarray, values: Array) -> tuple[Array, Array]:
         (context, net), (x, labels) = self._parts(values), self._batch(rows)

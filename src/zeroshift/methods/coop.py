@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend
+from zeroshift.arrays import Array
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.methods._shared.trained_prompts import TrainedPrompts
 from zeroshift.methods._shared.training import label_loss
@@ -82,7 +82,7 @@ class CoOp(TrainedPrompts, PromptTuned):
     @property
     def context(self) -> Array:
         """The learned embeddings (n, width), or (K, n, width)."""
-        return Backend.of(self.prototypes).copy(self._trained.values)
+        return self.as_own(self._trained.values)
 
     def _default_start(self) -> np.ndarray:
         shape = self.text.context.shape

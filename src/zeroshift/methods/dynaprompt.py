@@ -168,9 +168,9 @@ class DynaPrompt(OnlinePromptTuning):
     @property
     def buffer(self) -> PromptBuffer:
         """The present prompts and when each was last used; a copy."""
-        copy, now = Backend.of(self.prototypes).copy, self._buffer
+        now = self._buffer
         lists = {name: tuple(getattr(now, name)) for name in ("order", "uses", "chosen")}  # a file has lists
-        return now._replace(residuals=copy(now.residuals), head=copy(now.head), **lists)
+        return now._replace(residuals=self.as_own(now.residuals), head=self.as_own(now.head), **lists)
 
     def plan(self, views: Array) -> PromptBuffer:
         """The buffer after an image. A prompt chosen twice counts twice."""

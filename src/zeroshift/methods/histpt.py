@@ -141,16 +141,15 @@ class HisTPT(OnlinePromptTuning):
     @property
     def context(self) -> Array:
         """The present embeddings (n, width) of the context."""
-        return Backend.of(self.prototypes).copy(self._context)
+        return self.as_own(self._context)
 
     @property
     def banks(self) -> dict[str, Array]:
         """`local` (L, K, d) and `hard` (H, K, d), the newest first, and `global` (K, d); zeros before any image."""
-        backend, banks = Backend.of(self.prototypes), self._banks
-        local, hard = (
-            queue[backend.index(newest_first(len(queue), self.n_seen - 1))] for queue in (banks.local, banks.hard)
-        )
-        return {"local": local, "hard": hard, "global": backend.copy(banks.bank_prototypes[0])}
+        index, banks, image = Backend.of(self.prototypes).index, self._banks, self.n_seen - 1
+        local = banks.local[index(newest_first(self.local_size, image))]
+        hard = banks.hard[index(newest_first(self.hard_size, image))]
+        return {"local": local, "hard": hard, "global": self.as_own(banks.bank_prototypes[0])}
 
     def plan(self, views: Array) -> tuple[Banks, Array, Array, AdamW]:
         """Banks, context, its text features and the optimizer after an image."""

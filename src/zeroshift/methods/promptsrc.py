@@ -157,7 +157,7 @@ class PromptSRC(TrainedPrompts, ImageInput):
     @property
     def prompts(self) -> Array:
         """The learned prompts (P,) of both sides, in the form of `towers.parameters`."""
-        return Backend.of(self.prototypes).copy(self._trained.values)
+        return self.as_own(self._trained.values)
 
     def _default_start(self) -> np.ndarray:
         return self.towers.parameters

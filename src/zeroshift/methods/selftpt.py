@@ -12,7 +12,7 @@ from zeroshift.arrays import Array, Backend, checked_labelled, namespace, to_num
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.methods._shared.towers import PromptedText
-from zeroshift.methods._shared.trained_prompts import descend
+from zeroshift.methods._shared.trained_prompts import descend, planned_epochs
 from zeroshift.methods._shared.training import checked_order, label_loss
 from zeroshift.methods._shared.tuning import (
     checked_start,
@@ -192,10 +192,8 @@ def selftpt_source(
             total += matching_weight * (up - down) / (2 * step)
         return loss, total
 
-    values, _ = descend(
-        joined(start), gradient, len(labels), epochs=epochs, batch_size=batch_size, rate=rate,
-        weight_decay=weight_decay, seed=seed, order=order,
-    )  # fmt: skip
+    planned = planned_epochs(len(labels), epochs, batch_size, rate, seed, order)
+    values, _ = descend(joined(start), gradient, planned, weight_decay)
     return PromptSource(*parted(values, shapes))
 
 
@@ -275,7 +273,7 @@ class SelfTPT(PromptTuned):
     @property
     def context(self) -> Array:
         """The adapted embeddings (n, width)."""
-        return Backend.of(self.prototypes).copy(self._context)
+        return self.as_own(self._context)
 
     def _head_of(self, context: Array) -> Array:
         return self._classifier(self._text_features(context), self.n_classes)

@@ -89,12 +89,12 @@ class SwapPrompt(PromptTuned, SetMethod, ViewMethod):
     @property
     def online(self) -> Array:
         """The embeddings (n, width) of the tuned prompt."""
-        return Backend.of(self.prototypes).copy(self._online)
+        return self.as_own(self._online)
 
     @property
     def target(self) -> Array:
         """The embeddings (n, width) of its moving average, which predicts."""
-        return Backend.of(self.prototypes).copy(self._target)
+        return self.as_own(self._target)
 
     def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
         return self._adapt_scores(images)

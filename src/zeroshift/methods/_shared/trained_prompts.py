@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from zeroshift.arrays import Array, Backend, checked_labelled, to_numpy
 from zeroshift.method import Method
-from zeroshift.methods._shared.training import batches, checked_order, epoch_batches, warm_cosine_rate
+from zeroshift.methods._shared.training import checked_order, epoch_batches, warm_cosine_rate
 from zeroshift.methods._shared.tuning import SGD, checked_start, tune
 from zeroshift.parameters import Number, Optional, array_parameter, parameter, state
 from zeroshift.serialization import restoring
@@ -24,29 +24,31 @@ EPOCHS = ((1, 50), (4, 100))
 MOST_EPOCHS = 200
 
 
+def planned_epochs(
+    samples: int, epochs: int, batch_size: int, rate: float, seed: int, order: np.ndarray | None
+) -> Iterator[tuple[float, list[np.ndarray]]]:
+    """CoOp's step size of each epoch, and the numbers of the samples in each of its steps."""
+    planned = epoch_batches(samples, epochs, batch_size, drop_last=True, seed=seed, order=order)
+    return ((warm_cosine_rate(epoch, epochs, rate), steps) for epoch, steps in enumerate(planned))
+
+
 def descend(
     value: Array,
     gradient: Callable[[np.ndarray, Array], tuple[Any, Array]],
-    samples: int,
-    *,
-    epochs: int,
-    batch_size: int,
-    rate: float,
+    planned: Iterable[tuple[float, list[np.ndarray]]],
     weight_decay: float,
-    seed: int,
-    order: np.ndarray | None,
     weights: np.ndarray | None = None,
 ) -> tuple[Array, np.ndarray]:
-    """The value after CoOp's epochs of SGD, and the loss of each step. With `weights` (epochs,), the sum of the values
-    after each epoch, times these. `gradient` of the numbers of some samples and a value is the loss and its gradient.
-    """
-    optimizer, losses, mean = SGD(rate, momentum=MOMENTUM, weight_decay=weight_decay), [], 0 * value
-    for epoch, planned in enumerate(epoch_batches(samples, epochs, batch_size, drop_last=True, seed=seed, order=order)):
-        optimizer.rate = warm_cosine_rate(epoch, epochs, rate)
-        for rows in planned:
+    """The value after epochs of SGD, or with `weights` (epochs,) the sum of those after each epoch, times these; and
+    the loss of each step. `gradient` of the numbers of some samples and a value is the loss and its gradient."""
+    optimizer, losses, mean = SGD(0.0, momentum=MOMENTUM, weight_decay=weight_decay), [], 0 * value
+    for epoch, (rate, steps) in enumerate(planned):
+        optimizer.rate = rate
+        for rows in steps:
             value, found = tune(value, partial(gradient, rows), optimizer)
             losses += found
-        mean = mean + (0.0 if weights is None else float(weights[epoch])) * value
+        if weights is not None:
+            mean = mean + float(weights[epoch]) * value
     return (value if weights is None else mean), np.array([float(loss) for loss in losses], dtype=np.float64)
 
 
@@ -135,20 +137,15 @@ class TrainedPrompts(Method):
 
     def _train(self) -> Trained:
         if restoring():  # what was trained is in the file
-            return Trained(self._first_values(), self.zeros(len(self._rates())))
+            return Trained(self._first_values(), self.zeros(len(self.rates)))
         values, losses = descend(
-            self._first_values(),
-            self._gradient,
-            len(self._labels),
-            epochs=self._n_epochs,
-            batch_size=self.batch_size,
-            rate=self.rate,
-            weight_decay=self.weight_decay,
-            seed=self.seed,
-            order=self.order,
-            weights=self._epoch_weights(),
+            self._first_values(), self._gradient, self._planned(), self.weight_decay, self._epoch_weights()
         )
         return Trained(values, self.as_own(losses))
+
+    def _planned(self) -> Iterator[tuple[float, list[np.ndarray]]]:
+        samples = len(self._labels)
+        return planned_epochs(samples, self._n_epochs, self.batch_size, self.rate, self.seed, self.order)
 
     def _epoch_weights(self) -> np.ndarray | None:
         """Weights of what is learned after each epoch; None takes the last."""
@@ -166,10 +163,6 @@ class TrainedPrompts(Method):
         shots = int(np.bincount(self._labels).max())
         return next((epochs for most, epochs in EPOCHS if shots <= most), MOST_EPOCHS)
 
-    def _rates(self) -> np.ndarray:
-        rates = [warm_cosine_rate(epoch, self._n_epochs, self.rate) for epoch in range(self._n_epochs)]
-        return np.repeat(rates, len(batches(self._labels, self.batch_size, drop_last=True)))
-
     @property
     def losses(self) -> np.ndarray:
         """The loss of each batch of the training, before its step."""
@@ -178,4 +171,4 @@ class TrainedPrompts(Method):
     @property
     def rates(self) -> np.ndarray:
         """The step size of each step."""
-        return self._rates()
+        return np.array([rate for rate, steps in self._planned() for _ in steps])

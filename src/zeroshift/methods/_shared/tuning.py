@@ -69,8 +69,7 @@ class Optimizer(ABC):
     def check(self, parameter: Array, n_seen: int) -> None:
         """ValueError if what was restored does not fit `parameter`, or the steps not the samples seen."""
         check_seen("steps", self.steps, n_seen)
-        expected = [tuple(parameter.shape)] * (len(self.names) if self.steps else 0)
-        if [tuple(moment.shape) for moment in self._moments] != expected:
+        if [moment.shape for moment in self._moments] != [parameter.shape] * (len(self.names) if self.steps else 0):
             raise ValueError(f"{self.names} do not fit {self.steps} steps of an array of shape {parameter.shape}")
 
 
@@ -178,11 +177,8 @@ def entropy_of_each(logits: Array) -> tuple[Array, Array]:
     >>> round(float(loss), 4), gradient.round(4)
     (0.3653, array([-0.21,  0.21]))
     """
-    xp = namespace(logits)
-    log_y = log_softmax(logits)
-    y = xp.exp(log_y)
-    loss = -xp.sum(y * log_y, axis=-1)
-    return loss, -y * (log_y + loss[..., None])
+    loss, gradient = entropy_of_mean(logits[..., None, :])
+    return loss, gradient[..., 0, :]
 
 
 def cross_entropy(logits: Array, targets: Array) -> tuple[Array, Array]:
@@ -234,9 +230,9 @@ def checked_start(name: str, given: Any, shape: tuple[int, ...], fix: str) -> np
     """Initial values that the caller gives, as a float64 NumPy array of its own; an error that names them if wrong."""
     if not is_array(given):
         raise TypeError(f"{name} must be an array; got {type(given).__name__}. Fix: {fix}.")
-    if tuple(given.shape) != shape:
-        raise ValueError(f"{name} must have the shape {shape}; got {tuple(given.shape)}. Fix: {fix}.")
     array = to_numpy(given)
+    if array.shape != shape:
+        raise ValueError(f"{name} must have the shape {shape}; got {array.shape}. Fix: {fix}.")
     if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
         raise ValueError(f"{name} must hold finite numbers; it has NaN, infinity or {array.dtype}. Fix: {fix}.")
     return array.astype(np.float64)
