@@ -74,9 +74,12 @@ def _commands_built_once():
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory):
-    """Tests do not use the cache of the user who runs them; the workers of a run share one."""
+    """Tests do not use the cache of the user who runs them; the workers of a run share one. torch's compiler makes its
+    folder there, too, also where a test imports transformers itself."""
+    cache = _run_folder(tmp_path_factory) / "zeroshift-cache"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ZEROSHIFT_CACHE", str(_run_folder(tmp_path_factory) / "zeroshift-cache"))
+        patch.setenv("ZEROSHIFT_CACHE", str(cache))
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache / "torchinductor"))
         yield
 
 

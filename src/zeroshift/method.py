@@ -30,7 +30,7 @@ from zeroshift.suggest import did_you_mean
 from zeroshift.threads import own_threads
 from zeroshift.turns import Shared
 from zeroshift.views import RATIO, as_images, check_unit_views, observe_views
-from zeroshift.zero_shot import Observation, observe, softmax
+from zeroshift.zero_shot import observe, softmax
 
 __all__ = [
     "EpisodicMethod",
@@ -447,6 +447,14 @@ class Method(Shared, Declared, ABC):
         for name, declared in self.declared_states.items():
             fresh = getattr(self, name)
             setattr(self, name, serialization.unpack(fresh, declared.saved_as, arrays, values, grows=declared.grows))
+        for name, declared in self.declared_states.items():
+            value = getattr(self, name)
+            if declared.holds is not None:
+                declared.holds(declared.saved_as, value)
+            if declared.check is not None:
+                declared.check(self, value)
+            if hasattr(value, "check_seen"):
+                value.check_seen(self._n_seen)
         self._derive()
 
     def zeros(self, *shape: int) -> Array:
@@ -630,7 +638,7 @@ class OnlineMethod(Method):
     def observe(self, features: Array) -> Any:
         """What the other functions get instead of samples (n, d): an array or a named tuple of arrays with n rows.
 
-        It depends on the parameters only. By default it is the samples.
+        By default it is the samples. Nothing changes.
         """
         return features
 
@@ -676,7 +684,10 @@ def _first(observed: Any) -> Any:
 
 
 class SetMethod(Method):
-    """A transductive method in two functions: `fit` a whole set, `score` samples with what was learned."""
+    """A transductive method in two functions: `fit` a whole set, `score` samples with what was learned.
+
+    A method with a parameter `batch_size` fits that many samples at a time, and keeps what it learned from the last.
+    """
 
     protocol = "transductive"
     reads_parts: ClassVar[bool] = False
@@ -691,13 +702,15 @@ class SetMethod(Method):
         """Scores (n, K) of samples (n, d) with the present state, which does not change."""
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        everything = slice(0, len(rows))
-        scores, learned = self.fit(rows if self.reads_parts else rows[everything])
-        with self._learning(len(rows), replace=True):
-            for name, value in learned.items():
-                setattr(self, name, value)
-            self._derive()
-        yield everything, scores
+        size = getattr(self, "batch_size", None) or len(rows)
+        for batch, features in [(slice(0, size), rows)] if self.reads_parts else rows.blocks(size):
+            scores, learned = self.fit(features)
+            if batch.stop == len(rows):
+                with self._learning(len(rows), replace=True):
+                    for name, value in learned.items():
+                        setattr(self, name, value)
+                    self._derive()
+            yield batch, scores
 
     def _predict_scores(self, features: Array) -> Array:
         return self.score(features)
@@ -813,7 +826,7 @@ class OnlineViewMethod(OnlineMethod, ViewMethod):
         default=RATIO,
     )
 
-    def observe(self, features: Array) -> Observation:
+    def observe(self, features: Array) -> Any:
         return observe(features, self.prototypes64, self.logit_scale)
 
     def observe_views(self, views: Array) -> Any:

@@ -32,7 +32,7 @@ def _wide(*names: str) -> Callable[[Tensors], None]:
 
 def _memory_by_class(tensors: Tensors) -> None:
     """`features` (K, M, d) with empty slots became `entries`, one row for each sample, and the `rows` of the slots."""
-    if "state/features" not in tensors:
+    if "state/features" not in tensors or "state/arrivals" not in tensors:
         return
     features, arrivals = tensors.pop("state/features"), tensors["state/arrivals"]
     held = arrivals > 0
@@ -43,9 +43,34 @@ def _memory_by_class(tensors: Tensors) -> None:
     tensors |= {"state/entries": entries, "state/rows": rows}
 
 
+def _prototypes_in_bank(tensors: Tensors) -> None:
+    """`entries` (1 + M, K, d) began with the prototypes, and came with their inner products."""
+    if "state/grams" in tensors:
+        del tensors["state/grams"]
+        tensors["state/features"] = tensors.pop("state/entries")[1:].transpose(1, 0, 2)
+
+
+def _waiting_samples(tensors: Tensors) -> None:
+    """Of `dota`: the last samples waited outside the sums, and the mean covariance was kept."""
+    tensors.pop("state/shared", None)
+    samples, labels = (tensors.pop(f"state/{name}", np.zeros((0, 0))) for name in ("waiting", "waiting_labels"))
+    means, counts, sums = (tensors.get(f"state/{name}") for name in ("means", "counts", "sums"))
+    if means is None or counts is None or sums is None or not len(samples):
+        return
+    for x, y in zip(samples, labels, strict=True):
+        centred = (x - means) * (y**0.5)[:, None]
+        sums = sums + centred[:, :, None] * centred[:, None, :]
+        means = (counts[:, None] * means + y[:, None] * x) / (counts + y)[:, None]
+        counts = counts + y
+    tensors |= {"state/means": means, "state/counts": counts, "state/sums": sums}
+
+
 CONVERTERS: dict[str, tuple[Callable[[Tensors], None], ...]] = {
     "tda": (_wide("positive_entries", "negative_entries", "negative_masks"),),
     "boostadapter": (_wide("positive_entries", "negative_entries", "negative_masks"),),
+    "dmn": (_prototypes_in_bank, _memory_by_class),
+    "dota": (_wide("sums"), _waiting_samples),
     "oga": (_memory_by_class,),
     "histpt": (_wide("local", "hard"),),
+    "t3a": (_memory_by_class,),
 }

@@ -308,7 +308,7 @@ def state(
     Reset, save, load, copy and merge follow from the declaration. A value may be an array, a number, a named tuple of
     these, or an object with `state() -> (arrays, values)` and `restore(arrays, values)`.
 
-    `holds` says what its numbers may be, such as `unit_rows` or `within(0, 1)` of `zeroshift.state_checks`: loaded
+    `holds` says what its numbers may be, such as `unit_length` or `within(0, 1)` of `zeroshift.state_checks`: loaded
     values are checked by it. `check(method, value)` is for what depends on more than the value; a value with a function
     `check_seen(n_seen)` needs neither. They raise ValueError for a value that no sequence of samples leads to.
     """

@@ -155,14 +155,6 @@ def load(
         _check_arrays(state, method._state()[0])
         with backend.computing():
             method._restore(state, header["values"])
-            for name, declared in cls.declared_states.items():
-                value = getattr(method, name)
-                if declared.check is not None:
-                    declared.check(method, value)
-                if declared.holds is not None:
-                    declared.holds(declared.saved_as, value)
-                if hasattr(value, "check_seen"):
-                    value.check_seen(method.n_seen)
     return method
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from zeroshift.arrays import UNIT_NORM_TOLERANCE, Array, to_numpy
 
-__all__ = ["check_lengths", "check_range", "check_seen", "short_rows", "unit_rows", "within"]
+__all__ = ["check_lengths", "check_range", "check_seen", "short_rows", "unit_length", "within"]
 
 
 def check_range(name: str, values: Array | float, low: float, high: float = np.inf) -> None:
@@ -48,7 +48,7 @@ def within(low: float, high: float = np.inf) -> Callable[[str, Array], None]:
     return lambda name, values: check_range(name, values, low, high)
 
 
-def unit_rows(name: str, rows: Array) -> None:
+def unit_length(name: str, rows: Array) -> None:
     """For `state(..., holds=)`: rows of unit length, or of zeros."""
     check_lengths(name, rows, unit=True)
 

@@ -4,10 +4,10 @@ import html
 import json
 import re
 import shutil
-import subprocess
 
 import pytest
 
+from report.browser import dump_page
 from report.chapters import example_chapters, example_suite
 from zeroshift.report.experiments.page import write_page
 
@@ -70,14 +70,10 @@ def shown(request, tmp_path_factory):
         f'<iframe src="page.html" style="border: 0; width: {width}px; height: 900px"></iframe>' for width in WIDTHS
     )
     (folder / "frames.html").write_text(FRAMES.format(frames=frames), encoding="utf-8")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--allow-file-access-from-files"]
-    flags += [f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1000", "--enable-logging=stderr"]
-    flags += [f"--blink-settings=preferredColorScheme={SCHEMES[request.param]}", "--dump-dom"]
-    done = subprocess.run(
-        ["chromium", *flags, (folder / "frames.html").as_uri()], capture_output=True, text=True, timeout=180, check=True
-    )
-    report = json.loads(html.unescape(re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.DOTALL)[1]))
-    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    scheme = f"--blink-settings=preferredColorScheme={SCHEMES[request.param]}"
+    text, messages = dump_page(folder / "frames.html", "--enable-logging=stderr", scheme)
+    report = json.loads(html.unescape(re.search(r'<pre id="seen">(.*?)</pre>', text, re.DOTALL)[1]))
+    console = [line for line in messages.splitlines() if "CONSOLE" in line]
     return request.param, dict(zip(WIDTHS, report["pages"], strict=True)), [*report["errors"], *console]
 
 
