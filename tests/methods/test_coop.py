@@ -66,20 +66,6 @@ def make_method(problem, **settings):
     return CoOp(prototypes, **{**given, "batch_size": 8, "logit_scale": 20.0, **settings})
 
 
-def test_permuted_classes_permute_the_answers(problem):
-    order = np.array([3, 0, 4, 1, 2])
-    rank = np.argsort(order)
-    expected = make_method(problem, per_class=True).predict(problem.features)[:, order]
-    support = problem.features[:30], rank[problem.labels[:30]]
-    prototypes = problem.prototypes[order]
-    permuted = CoOp(
-        prototypes, text=ExampleText(prototypes), support=support, epochs=6, batch_size=8, logit_scale=20.0,
-        per_class=True,
-    )  # fmt: skip
-    np.testing.assert_allclose(permuted.predict(problem.features), expected, atol=1e-9)
-    assert permuted.context.shape == (5, 2, 3)
-
-
 def test_random_contexts_are_drawn_from_the_seed(problem):
     drawn = {"initialisation": "random", "epochs": 0}
     contexts = [make_method(problem, seed=seed, **drawn).context for seed in (0, 0, 1)]

@@ -18,10 +18,8 @@ from zeroshift.serialization import restoring
 
 MOMENTUM = 0.9
 
-EPOCHS = ((1, 50), (4, 100))
+EPOCHS = ((1, 50), (4, 100), (np.inf, 200))
 """Most samples per class, and CoOp's number of epochs."""
-
-MOST_EPOCHS = 200
 
 
 def planned_epochs(
@@ -161,7 +159,7 @@ class TrainedPrompts(Method):
         if self.epochs is not None:
             return self.epochs
         shots = int(np.bincount(self._labels).max())
-        return next((epochs for most, epochs in EPOCHS if shots <= most), MOST_EPOCHS)
+        return next(epochs for most, epochs in EPOCHS if shots <= most)
 
     @property
     def losses(self) -> np.ndarray:
