@@ -6,6 +6,7 @@ import gc
 import hashlib
 import os
 import shutil
+import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
@@ -70,6 +71,17 @@ def _commands_built_once():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.testing, "_get_command", functools.cache(typer.testing._get_command))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_temporary_folder(tmp_path_factory):
+    """What killed processes, browsers and compilers leave in the temporary folder is deleted after the tests."""
+    folder = tmp_path_factory.mktemp("temporary")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(folder))
+        patch.setattr(tempfile, "tempdir", str(folder))
+        yield
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session", autouse=True)
