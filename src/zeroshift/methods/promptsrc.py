@@ -9,7 +9,7 @@ import numpy as np
 
 from zeroshift.arrays import Array, Backend, as_array, check_labels, namespace
 from zeroshift.methods._shared.image_method import ImageInput
-from zeroshift.methods._shared.towers import IndependentPrompts
+from zeroshift.methods._shared.towers import IndependentPrompts, check_classes
 from zeroshift.methods._shared.trained_prompts import Trained, TrainedPrompts
 from zeroshift.methods._shared.training import label_loss
 from zeroshift.methods._shared.tuning import logits_to_text
@@ -135,12 +135,7 @@ class PromptSRC(TrainedPrompts, ImageInput):
     )
 
     def _validate(self) -> None:
-        expected = (self.n_classes, self.dimension)
-        if (self.towers.n_classes, self.towers.dimension) != expected:
-            raise ValueError(
-                f"towers has {self.towers.n_classes} classes in d = {self.towers.dimension}, the prototypes have "
-                f"{expected[0]} in d = {expected[1]}. Fix: make both from the same encoder and class names."
-            )
+        check_classes("towers", self.towers, self.prototypes)
         super()._validate()
 
     def _check_support(self) -> None:

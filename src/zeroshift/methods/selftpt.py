@@ -69,8 +69,8 @@ def contrast(embeddings: Array, n_classes: int, temperature: float = TEMPERATURE
     """
     xp, n = namespace(embeddings), embeddings.shape[0]
     numbers = xp.arange(n, device=Backend.of(embeddings).device)
-    others = numbers[:, None] != numbers
-    partners = others & (numbers[:, None] % n_classes == numbers % n_classes)
+    gaps = numbers[:, None] - numbers
+    others, partners = gaps != 0, (gaps != 0) & (gaps % n_classes == 0)
     targets = xp.astype(partners, embeddings.dtype) / max(1, n // n_classes - 1)
     similarities = embeddings @ embeddings.T / temperature
     # Not -inf, which times zero would be NaN.

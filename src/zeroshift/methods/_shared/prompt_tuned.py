@@ -10,7 +10,7 @@ import numpy as np
 
 from zeroshift.arrays import Array, Backend, namespace, to_numpy
 from zeroshift.method import EpisodicMethod, Method, OnlineViewMethod
-from zeroshift.methods._shared.towers import PromptedText
+from zeroshift.methods._shared.towers import PromptedText, check_classes
 from zeroshift.methods._shared.tuning import AdamW, entropy_of_mean, logits_to_text, tune
 from zeroshift.parameters import Model, Number, model_parameter, parameter
 from zeroshift.views import select_lowest_entropy
@@ -36,12 +36,7 @@ def check_text(
     `positions` are those of the name in the V prompts of a class. `classifier` makes (K, d) of the features and K; None
     stands for the features themselves. ValueError if the prototypes are others: the method starts there.
     """
-    expected = tuple(prototypes.shape)
-    if (text.n_classes, text.dimension) != expected:
-        raise ValueError(
-            f"text has {text.n_classes} classes in d = {text.dimension}, the prototypes have "
-            f"{expected[0]} in d = {expected[1]}. Fix: make both from the same encoder and class names."
-        )
+    check_classes("text", text, prototypes)
     if text.n_prompts != len(positions):
         wanted = positions[0] if len(positions) == 1 else positions
         raise ValueError(
