@@ -54,8 +54,8 @@ def rate_prompts(scores: Array, mode: str) -> tuple[np.ndarray, np.ndarray]:
         confidences = softmax(scores)[prompts, :, pseudo_class(scores[:, 0, :])]
     # The mean difference of a single view from itself is 0.
     own, others = confidences[:, :1], confidences[:, 1:] if scores.shape[1] > 1 else confidences
-    ratings = entropy(scores).mean(axis=1), (own - others).mean(axis=1)
-    return tuple(np.round(to_numpy(rating), DIGITS) for rating in ratings)
+    entropies, differences = to_numpy(entropy(scores).mean(axis=1)), to_numpy((own - others).mean(axis=1))
+    return np.round(entropies, DIGITS), np.round(differences, DIGITS)
 
 
 def select_prompts(entropies: np.ndarray, differences: np.ndarray, reference: int, mode: str) -> tuple[int, ...]:
