@@ -157,13 +157,10 @@ class PromptSRC(TrainedPrompts, ImageInput):
     def _default_start(self) -> np.ndarray:
         return self.towers.parameters
 
-    def _epoch_weights(self) -> np.ndarray | None:
-        return epoch_weights(self.epochs, *self.average) if self.average and self.epochs else None
-
-    def _train(self) -> Trained:
+    def _train(self, weights: np.ndarray | None = None) -> Trained:
         if not restoring():
             self._plain_features = self.as_float64(self.towers.encode_without_prompts(self.support[0]))
-        return super()._train()
+        return super()._train(epoch_weights(self.epochs, *self.average) if self.average and self.epochs else None)
 
     def _gradient(self, rows: np.ndarray, prompts: Array) -> tuple[Array, Array]:
         images, scale = self.support[0], self.logit_scale

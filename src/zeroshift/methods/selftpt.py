@@ -253,7 +253,7 @@ class SelfTPT(PromptTuned):
         merge=lambda mine, theirs: mine,
     )
     _text: Array = state(
-        lambda self: self.prototypes64 if restoring() else self._head_of(self._context),
+        lambda self: self.prototypes64 if restoring() else self._classifier_of(self._context),
         merge=lambda mine, theirs: mine,
     )
 
@@ -275,7 +275,7 @@ class SelfTPT(PromptTuned):
         """The adapted embeddings (n, width)."""
         return self.as_own(self._context)
 
-    def _head_of(self, context: Array) -> Array:
+    def _classifier_of(self, context: Array) -> Array:
         return self._classifier(self._text_features(context), self.n_classes)
 
     def _tuned(self) -> Array:
