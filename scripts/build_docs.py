@@ -12,6 +12,7 @@ import base64
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -317,4 +318,5 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path, default=ROOT / "build", help="folder to build in (default: build)")
     arguments = parser.parse_args()
     build(arguments.out.resolve())
-    print(f"open {arguments.out}/site/index.html")
+    site = shlex.quote(os.path.relpath(arguments.out / "site"))
+    print(f"Show it, with search, on http://127.0.0.1:8000: python -m http.server --bind 127.0.0.1 --directory {site}")

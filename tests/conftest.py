@@ -6,6 +6,7 @@ import gc
 import hashlib
 import os
 import shutil
+import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
@@ -73,10 +74,24 @@ def _commands_built_once():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory):
-    """Tests do not use the cache of the user who runs them; the workers of a run share one."""
+def _own_temporary_folder(tmp_path_factory):
+    """What killed processes, browsers and compilers leave in the temporary folder is deleted after the tests."""
+    folder = tmp_path_factory.mktemp("temporary")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ZEROSHIFT_CACHE", str(_run_folder(tmp_path_factory) / "zeroshift-cache"))
+        patch.setenv("TMPDIR", str(folder))
+        patch.setattr(tempfile, "tempdir", str(folder))
+        yield
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory):
+    """Tests do not use the cache of the user who runs them; the workers of a run share one. torch's compiler makes its
+    folder there, too, also where a test imports transformers itself."""
+    cache = _run_folder(tmp_path_factory) / "zeroshift-cache"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ZEROSHIFT_CACHE", str(cache))
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache / "torchinductor"))
         yield
 
 

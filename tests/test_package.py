@@ -35,7 +35,7 @@ def test_using_a_name_imports_its_module_and_no_heavy_library(use):
     ("module", "missing", "fix"),
     [
         ("onnx", "onnx", "pip install 'zeroshift[onnx]'"),
-        ("river", "river", "pip install river"),
+        ("river", "river", "pip install 'zeroshift[river]'"),
         ("sklearn", "sklearn.base", "pip install 'zeroshift[sklearn]'"),
         ("supervision", "supervision", "pip install supervision"),
         ("torch", "torch", "pip install 'zeroshift[torch]'"),

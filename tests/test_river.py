@@ -33,12 +33,15 @@ def pack():
     return packs.load("cifar10").subset(slice(0, 400))
 
 
+def names_of(pack):
+    return np.asarray(pack.class_names)[pack.labels]
+
+
 def test_progressive_validation(pack):
     """`evaluate` predicts each sample before it is learned, as `adapt` of the mixture does in random order."""
-    names = np.asarray(pack.class_names)
     features = normalize(np.asarray(pack.features, dtype=np.float64))
     model = ZeroShiftClassifier(pack.prototypes_for(), pack.class_names, logit_scale=pack.logit_scale)
-    samples = stream.iter_array(features, names[pack.labels])
+    samples = stream.iter_array(features, names_of(pack))
     accuracy = evaluate.progressive_val_score(samples, model, metrics.Accuracy())
     mixture = OnlineAnchoredMixture(pack.prototypes_for(), logit_scale=pack.logit_scale, order="none")
     expected = mixture.adapt(features).argmax(axis=1) == pack.labels
@@ -65,6 +68,55 @@ def test_features_are_named_scaled_and_may_be_missing():
     model.learn_one({"x": 0.0})
     assert model.learner.n_seen == 0
     assert model.predict_proba_one({"x": 0.0}) == dict.fromkeys("abc", 1 / 3)
+
+
+def test_names_of_features_may_be_the_numbers_as_texts():
+    """As in rows of a CSV file."""
+    model = ZeroShiftClassifier(np.eye(2), ["0", "1"], logit_scale=5.0)
+    assert model.predict_proba_one({"0": 0.6, "1": 0.8}) == model.predict_proba_one({0: 0.6, 1: 0.8})
+    assert model.predict_proba_one({"id": 7, 0: 0.6, 1: 0.8}) == model.predict_proba_one({0: 0.6, 1: 0.8})
+    assert model.predict_one({"0": 0.6, "1": 0.8}) == "1"
+    model.learn_one({"0": 0.6, "1": 0.8})
+    assert model.learner.n_seen == 1
+
+
+def test_labels_of_an_array_are_plain():
+    (label, _), *_ = ZeroShiftClassifier(np.eye(2), np.array(["a", "b"])).predict_proba_one({0: 1.0}).items()
+    assert type(label) is str
+
+
+@pytest.mark.parametrize("method", ["anchored_mixture_online", "tda"])
+def test_rows_of_a_data_frame_are_as_single_samples(pack, method):
+    pyarrow = pytest.importorskip("pyarrow")
+    one, many = (
+        ZeroShiftClassifier(pack.prototypes_for(), pack.class_names, method, pack.logit_scale) for _ in range(2)
+    )
+    rows = np.asarray(pack.features[:60], dtype=np.float64)
+    rows[7] = 0
+    frame = pyarrow.table({str(j): rows[:, j] for j in range(rows.shape[1])}).append_column("note", [["x"] * 60])
+    for x in rows[:40]:
+        one.learn_one(dict(enumerate(x)))
+    many.learn_many(frame.slice(0, 40), names_of(pack)[:40])
+    assert many.learner.n_seen == one.learner.n_seen == 39
+    found = many.predict_proba_many(frame)
+    assert isinstance(found, pyarrow.Table)
+    assert found.column_names == list(pack.class_names)
+    expected = [one.predict_proba_one(dict(enumerate(x))) for x in rows]
+    for name in pack.class_names:
+        np.testing.assert_allclose(found[name], [p[name] for p in expected], atol=1e-6)
+    assert many.predict_many(frame).to_pylist() == [max(p, key=p.get) for p in expected]
+    assert len(many.predict_many(frame.slice(0, 0))) == 0
+
+
+def test_wrong_data_frames():
+    pyarrow = pytest.importorskip("pyarrow")
+    model = ZeroShiftClassifier(np.eye(2), ["a", "b"])
+    with pytest.raises(ValueError, match=r"X has none of the features 0, 1, ...; its own are \['x1'\]"):
+        model.learn_many(pyarrow.table({"x1": [1.0]}))
+    with pytest.raises(TypeError, match="X must have a number for each feature; could not convert string to float"):
+        model.predict_many(pyarrow.table({"0": ["red"], "1": ["blue"]}))
+    with pytest.raises(TypeError, match=r"X must be a data frame .*; got list. Fix: pandas.DataFrame\(X\)"):
+        model.predict_many([[1.0, 0.0]])
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -38,6 +39,9 @@ def site(tmp_path_factory) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Could not parse" not in done.stdout + done.stderr
+    served = shlex.split(done.stdout.splitlines()[-1])
+    assert served[-6:-1] == ["-m", "http.server", "--bind", "127.0.0.1", "--directory"]  # search needs HTTP
+    assert Path(served[-1]).resolve() == folder / "site"
     return folder / "site"
 
 

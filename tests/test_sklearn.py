@@ -81,6 +81,31 @@ def test_labels_are_ignored_if_there_are_prototypes(pack, names):
     np.testing.assert_array_equal(first.predict_proba(pack.features), second.predict_proba(pack.features))
 
 
+def test_names_in_y_need_classes(pack, names):
+    """`score` would fail only after the work is done."""
+    for call in ("fit", "partial_fit", "fit_predict"):
+        classifier = ZeroShiftClassifier(pack.prototypes_for())
+        with pytest.raises(ValueError, match=r"y has names, such as '\w+', .*because classes is None. Fix: classes="):
+            getattr(classifier, call)(pack.features, names)
+    numbered = ZeroShiftClassifier(pack.prototypes_for(), logit_scale=pack.logit_scale).fit(pack.features, pack.labels)
+    assert numbered.score(pack.features, pack.labels) > 0.75
+
+
+def test_fit_predict(pack):
+    classifier = classifier_of(pack, method="transclip")
+    found = classifier.fit_predict(pack.features)
+    np.testing.assert_array_equal(found, classifier.transduction_)
+    np.testing.assert_array_equal(make_pipeline(Normalizer(), classifier).fit_predict(pack.features), found)
+
+
+def test_the_representation_has_the_shape_of_the_prototypes(pack):
+    classifier = classifier_of(pack, method="tda")
+    assert "method='tda', prototypes=<10 x 256>)" in repr(classifier)
+    assert "array" not in repr(classifier)
+    assert classifier.prototypes.shape == (10, 256)
+    assert repr(ZeroShiftClassifier(logit_scale=5.0)) == "ZeroShiftClassifier(logit_scale=5.0)"
+
+
 def test_partial_fit_is_the_online_mixture(pack):
     classifier = classifier_of(pack)
     for start in range(0, 300, 50):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any, Self
 
 import numpy as np
@@ -32,6 +33,12 @@ NESTED = "method__"
 """Begins the names that `set_params` and `get_params` have for the parameters of the method."""
 
 
+class _Unquoted(str):
+    """A text whose representation is the text itself."""
+
+    __repr__ = str.__str__
+
+
 def _follows_streams(classifier: ZeroShiftClassifier) -> bool:
     """Whether `partial_fit` is available; a name that is unknown is reported by the call."""
     try:
@@ -59,7 +66,8 @@ def _checked_mapping(parameters: Any) -> Mapping[str, Any]:
 class ZeroShiftClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A zero-shot classifier that adapts to unlabelled samples.
 
-    `fit(X)` learns from a whole set, without labels: the `y` of cross-validation and pipelines is ignored.
+    `fit(X)` learns from a whole set, without labels: the `y` of cross-validation and pipelines is ignored, but names in
+    it are refused if `classes` is None, because `score` would compare them with 0 to K - 1.
     `partial_fit(X)` learns from the next samples of a stream. `predict` and `predict_proba` change nothing, and take
     the samples that were learned from as well as others. Rows of `X` and prototypes are scaled to unit length. A row of
     zeros is as far from one class as from another: its probabilities are equal, and nothing is learned from it.
@@ -146,6 +154,10 @@ class ZeroShiftClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._start("fit", X, y, None)
         return self._learn(X)
 
+    def fit_predict(self, X: Any, y: Any = None) -> np.ndarray:
+        """Learn from all samples at once, and return their labels, which are `transduction_` then."""
+        return self.fit(X, y).transduction_
+
     @available_if(_follows_streams)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> Self:
         """Learn from the next samples of a stream.
@@ -172,6 +184,13 @@ class ZeroShiftClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         probabilities = self.predict_proba(X)
         return np.asarray(self.classes_[probabilities.argmax(axis=1)])
 
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        """As in scikit-learn, but with the shape of the prototypes instead of their numbers."""
+        shown = copy(self)
+        if self.prototypes is not None:
+            shown.prototypes = _Unquoted(f"<{' x '.join(map(str, np.shape(self.prototypes)))}>")
+        return str(BaseEstimator.__repr__(shown, N_CHAR_MAX))
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = self.prototypes is None
@@ -180,10 +199,20 @@ class ZeroShiftClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _validated(self, X: Any, y: Any, *, reset: bool) -> tuple[np.ndarray, Any]:
         """Checked features, and the labels if they are needed."""
         if self.prototypes is not None or not reset:
+            self._refuse_names(y)
             return validate_data(self, X, dtype=(np.float64, np.float32), reset=reset), None
         X, y = validate_data(self, X, y, dtype=(np.float64, np.float32), reset=reset)
         check_classification_targets(y)
         return X, y
+
+    def _refuse_names(self, y: Any) -> None:
+        """Refuse labels that `score` could not compare with the classes 0 to K - 1."""
+        labels = [] if y is None or self.classes is not None else np.ravel(y).tolist()
+        if name := next((label for label in labels if isinstance(label, str)), None):
+            raise ValueError(
+                f"y has names, such as {name!r}, but the classes are numbers from 0, because classes is None. "
+                "Fix: classes=[...], the name of each prototype, in their order."
+            )
 
     def _start(self, call: str, X: np.ndarray, y: Any, classes: Any) -> None:
         """Make a method that has learned nothing."""

@@ -107,6 +107,15 @@ def test_failures_are_named_and_the_rest_is_reported(experiment, small_file, mon
     assert (tmp_path / "out" / "report.html").exists()
 
 
+def test_labels_of_bundled_packs_are_not_questioned(experiment, tmp_path):
+    """Zero-shot is below three times chance on this one; its labels are right."""
+    done = experiment("table-9", "pack:cifar10c_gaussian_noise_3", "--orders", 1)
+    assert done.exit_code == 0, done.stderr
+    pages = [path.read_text(encoding="utf-8") for path in (tmp_path / "out").glob("*.html")]
+    assert pages
+    assert not any("label order" in text for text in (*pages, done.stdout, done.stderr))
+
+
 def test_repeated_sources_are_warned_about(experiment, small_file):
     done = experiment(f"{NAME},{NAME}", small_file, small_file, "--orders", "1")
     assert done.exit_code == 0, done.stderr

@@ -5,8 +5,10 @@ import os
 import pickle
 import struct
 import sys
+import threading
 import warnings
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ import pytest
 pytest.importorskip("PIL")
 from PIL import Image, ImageFile
 
+from zeroshift.data import images
 from zeroshift.data.images import ImageArrays, ImageError, ImageFiles, decode
 
 NOISE = np.random.default_rng(0).integers(0, 256, size=(24, 36, 3), dtype=np.uint8)
@@ -225,6 +228,38 @@ def test_warnings_of_pillow_become_the_note():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert "Transparency" in decode(data, "a").note
+
+
+def test_threads_that_decode_at_the_same_time_do_not_share_their_settings(monkeypatch):
+    """The first thread ends while the second decodes, which warns and must still refuse truncated images."""
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+    before = warnings.filters, warnings.showwarning
+    first_decodes, second_decodes, first_ended = (threading.Event() for _ in range(3))
+    load = images._decode_first_frame
+
+    def in_turns(data, name, *options):
+        if name == "first":
+            first_decodes.set()
+            assert second_decodes.wait(60)
+        else:
+            second_decodes.set()
+            assert first_ended.wait(60)
+            warnings.warn(f"about {name}", UserWarning, stacklevel=1)
+        return load(data, name, *options)
+
+    monkeypatch.setattr(images, "_decode_first_frame", in_turns)
+    data = encoded(Image.fromarray(NOISE), "PNG")
+    with ThreadPoolExecutor(3) as threads:
+        first = threads.submit(decode, data, "first")
+        assert first_decodes.wait(60)
+        others = [threads.submit(decode, data, "second"), threads.submit(decode, data[:-100], "third")]
+        assert first.result(60).note is None
+        first_ended.set()
+        assert others[0].result(60).note == "about second"
+        with pytest.raises(ImageError, match="truncated"):
+            others[1].result(60)
+    assert (warnings.filters, warnings.showwarning) == before
+    assert ImageFile.LOAD_TRUNCATED_IMAGES
 
 
 def test_missing_pillow(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -96,6 +97,56 @@ def test_all_kinds_of_images_give_the_same_answer(plain, tmp_path):
     np.testing.assert_allclose(table(pipe(kinds, learn=False)), table(answers), atol=1e-6)
     several = [noise(i) for i in range(3)]
     assert pipe(np.stack([np.asarray(image) for image in several]), learn=False) == pipe(several, learn=False)
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Images of several formats in folders, two that cannot be read, and other files."""
+    folder = tmp_path / "photos"
+    (folder / "more" / ".thumbnails").mkdir(parents=True)
+    for i, name in enumerate(("b.png", "more/a.JPG", "more/c.webp", "d.gif", "more/.thumbnails/e.png")):
+        IMAGES[i].save(folder / name)
+    (folder / "empty.jpg").touch()
+    (folder / "more" / "text.png").write_text("no image")
+    (folder / "notes.txt").write_text("no image")
+    return folder
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+@pytest.mark.parametrize("method", ["auto", "adapt_online", "tpt"])
+def test_a_folder_gives_the_answers_by_path_and_skips_what_cannot_be_read(tiny_folder, photos, kind, method):
+    options = {"views": zeroshift.encode.Views(3)} if method == "tpt" else {}
+    encoder = zeroshift.encode.load_encoder(str(tiny_folder("clip")), device="cpu")
+    pipe = pipeline(encoder, NAMES, method, batch_size=2, **options)
+    message = r"2 of 6 images were skipped:\nempty.jpg: is empty .*\nmore/text.png: is not an image .*Fix: "
+    with pytest.warns(UserWarning, match=message) as caught:
+        found = pipe(kind(photos), top_k=2)
+    assert caught[0].filename == __file__
+    assert list(found) == [photos / name for name in ("b.png", "d.gif", "more/a.JPG", "more/c.webp")]
+    assert list(found.values()) == pipeline(encoder, NAMES, method, batch_size=2, **options)(list(found), top_k=2)
+    assert pipe.method.n_seen == 4
+
+
+def test_a_folder_without_images_that_can_be_read(plain, photos, tmp_path):
+    for name in ("c.webp", "a.JPG"):
+        (photos / "more" / name).unlink()
+    with pytest.raises(ValueError, match=r"none of the 1 images can be used. The first: text.png: is not an image"):
+        pipeline(plain, NAMES)(photos / "more")
+    for i in range(7):
+        (photos / "more" / f"{i}.jpg").touch()
+    IMAGES[0].save(photos / "more" / "z.png")
+    with pytest.warns(UserWarning, match=r"^8 of 9 images.*(?:\n.*){4}\n4.jpg: .*\nand 3 more$"):
+        assert len(pipeline(plain, NAMES)(photos / "more", learn=False)) == 1
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(ValueError, match=r"no images found in .*nothing"):
+        pipeline(plain, NAMES)(tmp_path / "nothing")
+
+
+def test_a_second_encoder_sees_the_images_of_a_folder(plain, photos):
+    pipe = pipeline(plain, NAMES, "auto", second=NumpyEncoder())
+    with pytest.warns(UserWarning, match="2 of 6 images were skipped"):
+        found = pipe(photos)
+    assert list(found.values()) == pipeline(plain, NAMES, "auto", second=NumpyEncoder())(list(found))
 
 
 def test_no_images_give_no_answers(plain):
@@ -198,7 +249,7 @@ def test_a_damaged_state_is_named_by_the_file(plain, tmp_path):
         ("https://example.org/cat.png", ValueError, r"not a URL; got https://.*Fix: download it and pass the bytes"),
         ("data:image/png;base64,AAAA", ValueError, "not a URL"),
         ("no.png", FileNotFoundError, r"no image at no.png. Fix: check the path"),
-        (".", IsADirectoryError, r"\. is a folder; an image is needed\. Fix: sorted\(Path"),
+        (["."], IsADirectoryError, r"\. is a folder; an image is needed\. Fix: .* a pipeline takes a folder"),
         (b"no image", ValueError, "the image: is not an image"),
         (3, TypeError, "images must be an image, or several"),
         ({"a.png": 1}, TypeError, "images must be an image, or several"),
@@ -213,6 +264,36 @@ def test_invalid_images(plain, image, kind, message):
     with pytest.raises(kind, match=message):
         pipe(image)
     assert pipe.method.n_seen == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"candidate_labels": NAMES}, r"got 'candidate_labels'. Fix: pipeline\(ENCODER, classes=\['cat', 'dog'\]\)"),
+        ({"hypothesis_template": "a {}"}, r"got 'hypothesis_template'. Fix: pipeline\(..., prompts=.*from_templates"),
+        ({"batch_size": 8}, r"got 'batch_size'. Fix: pipeline\(..., batch_size=...\)"),
+        ({"topk": 1}, "got 'topk'. Did you mean 'top_k'"),
+    ],
+)
+def test_arguments_of_transformers_at_the_call(plain, options, message):
+    pipe = pipeline(plain, NAMES)
+    with pytest.raises(TypeError, match="a pipeline is called with images, top_k and learn; " + message):
+        pipe(IMAGES, **options)
+    assert pipe.method.n_seen == 0
+
+
+def test_arguments_of_transformers_when_a_pipeline_is_made(plain):
+    """The error says what to write, before classes are missed or anything is downloaded."""
+    with pytest.raises(ValueError, match=r"not a task; .*Fix: pipeline\('some/clip', classes=\['cat', 'dog'\]\)"):
+        pipeline("zero-shot-image-classification", model="some/clip")
+    with pytest.raises(ValueError, match=r"Fix: pipeline\('openai/clip-vit-base-patch16', classes="):
+        pipeline("zero-shot-image-classification", NAMES)
+    with pytest.raises(TypeError, match=r"no argument 'task'. Fix: pipeline\('openai/clip-vit-base-patch16', classes="):
+        pipeline(task="zero-shot-image-classification", model="some/clip")
+    with pytest.raises(TypeError, match=r"no argument 'candidate_labels'. Fix: pipeline\(ENCODER, classes="):
+        pipeline(plain, candidate_labels=NAMES)
+    with pytest.raises(TypeError, match=r"no argument 'hypothesis_template'. Fix: .*prompts="):
+        pipeline(plain, NAMES, hypothesis_template="a photo of a {}.")
 
 
 def test_invalid_arguments(plain):

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +42,36 @@ def test_the_class_of_a_family_calls_itself_so(name):
 def test_the_list_given_out_is_a_copy():
     registry.list_families().clear()
     assert len(registry.list_families()) == len(NAMES)
+
+
+def test_the_folder_of_the_compiler_is_in_the_cache(tiny_folder, tmp_path, monkeypatch):
+    model = str(tiny_folder("clip"))
+    monkeypatch.setenv("ZEROSHIFT_CACHE", str(tmp_path))
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    registry.load(model, device="cpu")
+    assert Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]) == tmp_path / "torchinductor"
+
+
+@pytest.mark.slow
+def test_loading_an_encoder_leaves_nothing_in_the_temporary_folder(tiny_folder, tmp_path):
+    """transformers imports torch's compiler, which makes a folder, by default in the temporary folder."""
+    program = "import sys, zeroshift.encode; zeroshift.encode.load_encoder(sys.argv[1], device='cpu')"
+    (tmp_path / "temporary").mkdir()
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary"), "ZEROSHIFT_CACHE": str(tmp_path / "cache")}
+    environment.pop("TORCHINDUCTOR_CACHE_DIR")
+    command = [sys.executable, "-c", program, str(tiny_folder("clip"))]
+    subprocess.run(command, env=environment, check=True)
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert (tmp_path / "cache" / "torchinductor").is_dir()
+
+
+def test_a_cache_that_cannot_be_written_to_does_not_matter(tiny_folder, tmp_path, monkeypatch):
+    model = str(tiny_folder("clip"))
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("ZEROSHIFT_CACHE", str(tmp_path / "file" / "cache"))
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    registry.load(model, device="cpu")
+    assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ
 
 
 def test_what_is_missing_and_how_to_get_it(monkeypatch):

@@ -49,7 +49,7 @@ def test_the_digest_covers_a_method_and_its_imports_only(monkeypatch):
         return found
 
     for module, changed in [
-        ("zeroshift.methods._shared.low_entropy_memory", (TDA,)),
+        ("zeroshift.methods._shared.class_memory", (TDA,)),
         ("zeroshift.methods._shared.gaussian_method", (TransCLIP,)),
         ("zeroshift.zero_shot", (TDA, TransCLIP, ZeroShot)),
         ("zeroshift.evaluate.metrics.functions", (TDA, TransCLIP, ZeroShot)),

@@ -4,9 +4,12 @@ a page requests or reports."""
 import fcntl
 import json
 import os
+import shutil
+import signal
 import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from tempfile import TemporaryDirectory
 
 
 class Browser:
@@ -111,6 +114,26 @@ class Browser:
 
 
 @contextmanager
+def _chromium(folder, *flags, **options):
+    """A Chromium without a window, ended with the block. Its profile is in `folder` until then; nothing is left."""
+    flags = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", *flags)
+    profile = folder / "profile"
+    with TemporaryDirectory() as temporary:  # not in `folder`: paths of sockets have to be short
+        running = subprocess.Popen(
+            ["chromium", f"--user-data-dir={profile}", *flags],
+            env={**os.environ, "TMPDIR": temporary}, start_new_session=True, **options,
+        )  # fmt: skip
+        try:
+            yield running
+        finally:
+            running.terminate()
+            running.wait(timeout=30)
+            with suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)  # its other processes, which might still write
+            shutil.rmtree(profile, ignore_errors=True)
+
+
+@contextmanager
 def browser(folder):
     """A Chromium with its profile in `folder`, ended with the block."""
     (command_end, commands), (answers, answer_end) = os.pipe(), os.pipe()
@@ -119,15 +142,19 @@ def browser(folder):
         copies = [fcntl.fcntl(end, fcntl.F_DUPFD, 100) for end in (command_end, answer_end)]
         os.dup2(copies[0], 3), os.dup2(copies[1], 4)
 
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe"]
-    running = subprocess.Popen(
-        ["chromium", *flags, f"--user-data-dir={folder / 'profile'}"],
-        preexec_fn=connect, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    os.close(command_end), os.close(answer_end)
-    try:
-        yield Browser(commands, answers)
-    finally:
-        running.terminate()
-        running.wait(timeout=30)
-        os.close(commands), os.close(answers)
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with _chromium(folder, "--remote-debugging-pipe", preexec_fn=connect, close_fds=False, **silent):
+        os.close(command_end), os.close(answer_end)
+        try:
+            yield Browser(commands, answers)
+        finally:
+            os.close(commands), os.close(answers)
+
+
+def dump_page(page, *flags) -> tuple[str, str]:
+    """A page in a wide window as HTML after its scripts ran, and Chromium's messages."""
+    flags += ("--allow-file-access-from-files", "--window-size=1400,1000", "--dump-dom", page.as_uri())
+    with _chromium(page.parent, *flags, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        text, messages = running.communicate(timeout=180)
+    assert running.returncode == 0, messages
+    return text, messages

@@ -3,11 +3,11 @@
 import dataclasses
 import re
 import shutil
-import subprocess
 from html.parser import HTMLParser
 
 import pytest
 
+from report.browser import dump_page
 from zeroshift.report.demo_report import headline, render_report, write_report
 from zeroshift.report.page import is_report
 
@@ -172,15 +172,7 @@ def test_no_horizontal_overflow_in_a_browser(page, tmp_path, width):
         }}
         </script>"""
     )
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--allow-file-access-from-files"]
-    flags += [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1400,1000", "--dump-dom"]
-    shown = subprocess.run(
-        ["chromium", *flags, (tmp_path / "frame.html").as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    ).stdout
-    client, scroll = (int(re.search(rf"{name}=(\d+)", shown)[1]) for name in ("client", "scroll"))
+    text, _ = dump_page(tmp_path / "frame.html")
+    client, scroll = (int(re.search(rf"{name}=(\d+)", text)[1]) for name in ("client", "scroll"))
     assert client == width
     assert scroll <= width

@@ -4,11 +4,13 @@ import html
 import json
 import re
 import shutil
-import subprocess
 
 import pytest
 
+from report.browser import browser, dump_page
 from report.chapters import example_chapters, example_suite
+from zeroshift.data import packs
+from zeroshift.experiments import Suite
 from zeroshift.report.experiments.page import write_page
 
 pytestmark = pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
@@ -70,14 +72,10 @@ def shown(request, tmp_path_factory):
         f'<iframe src="page.html" style="border: 0; width: {width}px; height: 900px"></iframe>' for width in WIDTHS
     )
     (folder / "frames.html").write_text(FRAMES.format(frames=frames), encoding="utf-8")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--allow-file-access-from-files"]
-    flags += [f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1000", "--enable-logging=stderr"]
-    flags += [f"--blink-settings=preferredColorScheme={SCHEMES[request.param]}", "--dump-dom"]
-    done = subprocess.run(
-        ["chromium", *flags, (folder / "frames.html").as_uri()], capture_output=True, text=True, timeout=180, check=True
-    )
-    report = json.loads(html.unescape(re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.DOTALL)[1]))
-    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    scheme = f"--blink-settings=preferredColorScheme={SCHEMES[request.param]}"
+    text, messages = dump_page(folder / "frames.html", "--enable-logging=stderr", scheme)
+    report = json.loads(html.unescape(re.search(r'<pre id="seen">(.*?)</pre>', text, re.DOTALL)[1]))
+    console = [line for line in messages.splitlines() if "CONSOLE" in line]
     return request.param, dict(zip(WIDTHS, report["pages"], strict=True)), [*report["errors"], *console]
 
 
@@ -140,3 +138,20 @@ def test_every_table_is_visible_and_wide_ones_scroll(seen):
 
 def test_contents_are_shown_once(seen):
     assert seen["contents"] == 1
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_table_of_the_bundled_sets_can_be_read(tmp_path, width):
+    """On a desktop all of it, on a phone the sizes next to the names; the rest scrolls in its own box."""
+    suite = Suite.of({info.name: packs.load(info.name) for info in packs.list() if not info.n_views})
+    zero_shot = {member.name: 0.5 for member in suite.members}
+    write_page(tmp_path / "page.html", [], suite, command="zeroshift experiment all", zero_shot=zero_shot)
+    with browser(tmp_path) as chromium:
+        chromium.open((tmp_path / "page.html").as_uri(), width=width)
+        assert chromium.evaluate("document.documentElement.scrollWidth") <= width
+        box = "document.querySelector('#sets .scroll')"
+        assert width == 390 or chromium.evaluate(f"{box}.scrollWidth") <= chromium.evaluate(f"{box}.clientWidth")
+        cells = (
+            "[...document.querySelectorAll('#sets tbody tr')].map(row => row.cells[2].getBoundingClientRect().right)"
+        )
+        assert max(chromium.evaluate(cells)) <= width

@@ -4,13 +4,13 @@ import html
 import json
 import re
 import shutil
-import subprocess
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from report.browser import dump_page
 from report.classified import classified, rejects
 from zeroshift.evaluate import DatasetRef, Ledger, MethodSpec, plan_comparison, run_plan, summarize
 from zeroshift.report.compare_page import write_page
@@ -70,12 +70,8 @@ def pages(comparisons, tmp_path_factory):
     style = f"border: 0; width: {WIDTH}px; height: 900px"
     frames = "".join(f'<iframe src="{name}.html" style="{style}"></iframe>' for name in names)
     (folder / "frames.html").write_text(FRAMES.format(frames=frames, width=WIDTH), encoding="utf-8")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--allow-file-access-from-files"]
-    flags += [f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1000", "--dump-dom"]
-    done = subprocess.run(
-        ["chromium", *flags, (folder / "frames.html").as_uri()], capture_output=True, text=True, timeout=180, check=True
-    )
-    seen = json.loads(html.unescape(re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.DOTALL)[1]))
+    text, _ = dump_page(folder / "frames.html")
+    seen = json.loads(html.unescape(re.search(r'<pre id="seen">(.*?)</pre>', text, re.DOTALL)[1]))
     return dict(zip(names, seen, strict=True))
 
 

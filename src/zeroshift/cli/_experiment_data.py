@@ -51,7 +51,7 @@ def load_suite(
     members: list[Member] = []
     if sources or packs is not None or on_disk is None:
         datasets = load_datasets(sources, packs, prompt=None, normalize=normalize)
-        members = [Member.of(dataset.name, dataset.load(), dataset.load) for dataset in datasets]
+        members = [replace(Member.of(one.name, one.load(), one.load), dataset=one) for one in datasets]
     for member in on_disk.load(out, quiet=quiet) if on_disk is not None else ():
         twin = next((other for other in members if other.dataset.digest == member.dataset.digest), None)
         if twin is None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from zeroshift.suggest import did_you_mean
 __all__ = [
     "DATA_VARIABLE",
     "absolute_paths",
+    "check_exists",
     "file_with_folder",
     "has_only_features",
     "is_feature_file",
@@ -66,7 +68,7 @@ def load_features(source: str, *, normalize: bool, **parts: Any) -> FeatureSet:
     None where not given."""
     given = {name: value for name, value in parts.items() if value is not None}
     if not is_pack(source):
-        _check_exists(source)
+        check_exists(source)
         try:
             # The caller prints the hints; Python warnings would repeat them.
             return FeatureSet.load(Path(source), normalize=normalize, check=False, **given)
@@ -82,7 +84,8 @@ def load_features(source: str, *, normalize: bool, **parts: Any) -> FeatureSet:
     return bundled_packs.load(source.removeprefix(PACK_PREFIX))
 
 
-def _check_exists(source: str) -> None:
+def check_exists(source: str) -> None:
+    """Refuse a path where there is nothing."""
     try:
         check_regular_file(source)
     except FileNotFoundError:
@@ -94,8 +97,11 @@ def _check_exists(source: str) -> None:
     names = [info.name for info in bundled_packs.list()]
     if source in names:
         raise FileNotFoundError(f"no file at {source}; it is the name of a bundled pack. Fix: {PACK_PREFIX}{source}.")
+    folder, name = os.path.split(source.rstrip("/"))
+    there = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
     raise FileNotFoundError(
-        f"no file at {source}. Fix: check the path; bundled packs are named as {PACK_PREFIX}{names[0]}."
+        f"no file at {source}. {did_you_mean(name, there)}Fix: check the path; bundled packs are named as "
+        f"{PACK_PREFIX}{names[0]}."
     )
 
 
@@ -123,7 +129,7 @@ def load_rows(source: str, *, normalize: bool) -> FeatureSet:
     path = Path(source)
     arrays: dict[str, Any] = {}
     if not is_pack(source) and path.suffix in FEATURE_SUFFIXES and path.suffix != ".safetensors":
-        _check_exists(source)
+        check_exists(source)
         content = read_arrays(path)
         if isinstance(content, np.ndarray):
             arrays["features"] = content
@@ -185,7 +191,9 @@ def load_datasets(
         if twin is not None:
             print_warning(f"skipped: {source} has the same content as {twin.name}")
             continue
-        for hint in () if is_pack(source) else dataset.hints:
+        if is_pack(source):  # its labels are known to be right
+            dataset = replace(dataset, hints=())
+        for hint in dataset.hints:
             print_warning(f"{source}: {hint}")
         datasets.append(dataset)
     if not datasets:

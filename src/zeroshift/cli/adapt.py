@@ -15,7 +15,7 @@ from zeroshift import methods
 from zeroshift.cli import _encoder_options as options
 from zeroshift.cli._encoder_options import check_encoder_options
 from zeroshift.cli._extra_inputs import OPTION_HINTS, ExtraInputs, add_second
-from zeroshift.cli._inputs import is_feature_file, is_pack, load_features, stores_logit_scale
+from zeroshift.cli._inputs import check_exists, is_feature_file, is_pack, load_features, stores_logit_scale
 from zeroshift.cli._method_options import METHOD_PANEL, MethodOptions, Online, Settings, Transductive, choose_method
 from zeroshift.cli._output_paths import check_output_files
 from zeroshift.cli._prediction_options import PerClass, PredictionOptions, RejectAbove, TopK
@@ -26,6 +26,7 @@ from zeroshift.cli._shards import (
     Exact,
     ExchangeEvery,
     FitRows,
+    Metadata,
     OnBadShard,
     Replicas,
     ShardOptions,
@@ -200,6 +201,7 @@ def adapt(
     column: Column = None,
     replicas: Replicas = None,
     exchange_every: ExchangeEvery = None,
+    metadata: Metadata = None,
     dry_run: DryRun = False,
     reject_above: RejectAbove = None,
     top_k: TopK = None,
@@ -216,7 +218,7 @@ def adapt(
     For example: zeroshift adapt pack:cifar10 --out predictions.csv
     """
     in_shards = ShardOptions(
-        on, fit_rows, exact, task_rows, on_bad_shard, column, replicas, exchange_every, dry_run
+        on, fit_rows, exact, task_rows, on_bad_shard, column, replicas, exchange_every, metadata, dry_run
     )  # fmt: skip
     if is_sharded(features) or in_shards.are_given:
         name = choose_method(method, online=online, transductive=transductive, saves_state=save_state is not None)
@@ -224,17 +226,19 @@ def adapt(
             features, out,
             MethodOptions.parse(name, settings or [], logit_scale=logit_scale, preset=preset, hints=OPTION_HINTS),
             prototypes=prototypes, logit_scale=logit_scale, classes=classes, normalize=normalize, device=device,
-            json=json, quiet=quiet, force=force,
+            json=json, quiet=quiet, force=force, labels=labels, reject_above=reject_above, top_k=top_k,
+            per_class=per_class,
             others={
-                "--prompt": prompt, "--labels": labels, "--support": support, "--validation": validation,
+                "--prompt": prompt, "--support": support, "--validation": validation,
                 "--unlabelled": unlabelled, "--views": views, "--second": second, "--encoder": encoder,
                 "--revision": revision, "--dtype": dtype != options.AUTO, "--state-in": state_in,
-                "--save-state": save_state, "--reject-above": reject_above, "--top-k": top_k,
-                "--per-class": per_class, "--raw-csv": raw_csv, "--features-key": features_key,
+                "--save-state": save_state, "--raw-csv": raw_csv, "--features-key": features_key,
                 "--prototypes-key": prototypes_key, "--labels-key": labels_key,
             },
         )  # fmt: skip
         return
+    if not is_pack(features):
+        check_exists(features)
     target = Path(out)
     written = PredictionOptions.parse(
         target, reject_above=reject_above, top_k=top_k, per_class=per_class, raw_csv=raw_csv

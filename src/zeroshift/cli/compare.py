@@ -32,6 +32,7 @@ from zeroshift.evaluate import (
     run_plan,
     summarize,
 )
+from zeroshift.evaluate.differences import check_baseline
 from zeroshift.evaluate.leaderboard import build_leaderboard
 from zeroshift.evaluate.method_spec import COMPARISON_HINTS
 from zeroshift.evaluate.protocols import PROTOCOLS, find_protocol
@@ -112,6 +113,14 @@ def compare(
         int,
         typer.Option(metavar="N", help="Labelled samples per class for few-shot methods.", rich_help_panel=WHAT_PANEL),
     ] = 4,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METHOD",
+            help="Also the difference of every method to this one, with its interval.",
+            rich_help_panel=WHAT_PANEL,
+        ),
+    ] = None,
     protocol: Annotated[
         str | None,
         typer.Option(
@@ -212,6 +221,8 @@ def compare(
     plan = plan_comparison(datasets, specs, orders=orders, shots=shots, encoder=encoder_ref, protocol=evaluation)
     for line in describe_skipped(plan.skipped):
         print_warning(f"skipped: {line}")
+    if baseline is not None:
+        check_baseline(baseline, [spec.label for spec in plan.specs])
     if not plan.trials:
         raise ValueError("no method is left to compare. Fix: see the reasons above.")
     check_page(out / page)
@@ -227,9 +238,9 @@ def compare(
     sizes = {dataset.name: dataset.n_samples for dataset in datasets}
     outcomes = run_recorded(runs, plan.trials, ledger, what="comparing", quiet=quiet, sizes=sizes)
     if evaluation is not None:
-        _show_protocol(plan, outcomes, out / page, markdown=markdown, json=json, quiet=quiet)
+        _show_protocol(plan, outcomes, out / page, baseline, markdown=markdown, json=json, quiet=quiet)
         return
-    summary = summarize(plan, outcomes)
+    summary = summarize(plan, outcomes, baseline=baseline)
     for failed in summary.failed:
         print_warning(f"failed: {failed.job}: {failed.error}")
     if summary.overall:
@@ -251,7 +262,14 @@ def compare(
 
 
 def _show_protocol(
-    plan: Plan, outcomes: Sequence[JobOutcome[Trial]], page: Path, *, markdown: Path | None, json: bool, quiet: bool
+    plan: Plan,
+    outcomes: Sequence[JobOutcome[Trial]],
+    page: Path,
+    baseline: str | None,
+    *,
+    markdown: Path | None,
+    json: bool,
+    quiet: bool,
 ) -> None:
     """The leaderboard of the runs of a protocol."""
     failed = [outcome for outcome in outcomes if outcome.error is not None]
@@ -263,7 +281,7 @@ def _show_protocol(
         if outcome.record is not None
     ]
     if rows:
-        board = build_leaderboard(rows, protocol=plan.protocol)
+        board = build_leaderboard(rows, protocol=plan.protocol, baseline=baseline)
         show_leaderboard(board, page=page, markdown=markdown, json=json, quiet=quiet)
     if failed:
         raise typer.Exit(1)

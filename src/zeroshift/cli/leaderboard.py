@@ -78,6 +78,14 @@ def leaderboard(
             rich_help_panel=FILTER_PANEL,
         ),
     ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METHOD",
+            help="Also the difference of every method to this one, with its interval.",
+            rich_help_panel=options.OUTPUT_PANEL,
+        ),
+    ] = None,
     draws: Annotated[
         int,
         typer.Option(metavar="N", help="Bootstrap draws of the intervals.", rich_help_panel=options.OUTPUT_PANEL),
@@ -147,6 +155,7 @@ def leaderboard(
         streams=_names(streams),
         sets=_names(sets),
         without=_names(without),
+        baseline=baseline,
         draws=draws,
     )
     check_output_folder(page.parent, [page])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import stat
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -125,8 +126,7 @@ def decode(
     TRANSPARENCY.check("transparency", transparency)
     if not data:
         raise ImageError(name, "is empty (0 bytes)", "copy or download it again, or delete it")
-    with warnings.catch_warnings(record=True) as caught, _refuse_truncated():
-        warnings.simplefilter("always")
+    with _SETTINGS.decoding() as caught:
         try:
             image, notes = _decode_first_frame(data, name, upright, transparency, longest)
         except ImageError:
@@ -142,7 +142,7 @@ def decode(
         except Exception as error:  # Pillow's decoders raise many kinds of errors for damaged files
             fix = "copy or download it again, or delete it"
             raise ImageError(name, f"is truncated or damaged ({str(error) or type(error).__name__})", fix) from error
-    notes += [" ".join(str(warning.message).split()) for warning in caught]
+    notes += [" ".join(str(message).split()) for message in caught]
     return DecodedImage(image, "; ".join(dict.fromkeys(notes)) or None)
 
 
@@ -221,17 +221,59 @@ def _describe_content(data: bytes) -> str:
     return f"it starts with {data[:8]!r}"
 
 
-@contextmanager
-def _refuse_truncated() -> Iterator[None]:
-    """Make truncated images an error, even if another library configured Pillow to pad them with grey."""
-    from PIL import ImageFile
+class _PillowSettings:
+    """What decoding needs of settings that all threads share: truncated images are an error, even if another library
+    configured Pillow to pad them with grey, and every warning is caught by the thread that it is about.
 
-    before = ImageFile.LOAD_TRUNCATED_IMAGES
-    ImageFile.LOAD_TRUNCATED_IMAGES = False
-    try:
-        yield
-    finally:
-        ImageFile.LOAD_TRUNCATED_IMAGES = before
+    The first of several threads that decode at the same time changes the settings, the last one changes them back.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._own = threading.local()
+        self._before: tuple[bool, Any, Any] = False, None, None
+
+    @contextmanager
+    def decoding(self) -> Iterator[list[object]]:
+        """The warnings of this thread, as they come."""
+        self._own.caught = []
+        with self._lock:
+            self._threads += 1
+            if self._threads == 1:
+                self._change()
+        try:
+            yield self._own.caught
+        finally:
+            self._own.caught = None
+            with self._lock:
+                self._threads -= 1
+                if not self._threads:
+                    self._change_back()
+
+    def _change(self) -> None:
+        from PIL import ImageFile
+
+        self._before = ImageFile.LOAD_TRUNCATED_IMAGES, warnings.filters, warnings.showwarning
+        ImageFile.LOAD_TRUNCATED_IMAGES = False
+        vars(warnings).update(filters=list(warnings.filters), showwarning=self._catch)
+        warnings.simplefilter("always")
+
+    def _change_back(self) -> None:
+        from PIL import ImageFile
+
+        ImageFile.LOAD_TRUNCATED_IMAGES, filters, show = self._before
+        vars(warnings).update(filters=filters, showwarning=show)
+
+    def _catch(self, message: object, *args: Any, **kwargs: Any) -> None:
+        caught = getattr(self._own, "caught", None)
+        if caught is not None:
+            caught.append(message)
+        else:
+            self._before[2](message, *args, **kwargs)
+
+
+_SETTINGS = _PillowSettings()
 
 
 def pillow() -> ModuleType:

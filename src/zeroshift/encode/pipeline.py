@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import inspect
 import os
-import tempfile
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, cast
 
 import numpy as np
 
 from zeroshift import methods, serialization
 from zeroshift._version import __version__
 from zeroshift.arrays import Array, to_numpy
-from zeroshift.data.images import TRANSPARENCY, decode
+from zeroshift.data.images import TRANSPARENCY, ImageError, ImageSource, decode
+from zeroshift.data.readers import read_folder
 from zeroshift.encode import registry
 from zeroshift.encode.encoder import Encoder, ImageEncoder, stack_pixels
 from zeroshift.encode.extraction import default_cache
@@ -26,7 +27,7 @@ from zeroshift.encode.preprocessing import Pixels, read_image_bytes, to_rgb_imag
 from zeroshift.encode.prompts import Prompts
 from zeroshift.encode.tuning.text import check_class_names
 from zeroshift.encode.views import Views
-from zeroshift.files import FileFormatError, checked_path
+from zeroshift.files import FileFormatError, TemporaryFolder, checked_path
 from zeroshift.method import EpisodicMethod, Method, ViewMethod
 from zeroshift.methods.inputs import SECOND
 from zeroshift.mixture import OnlineAnchoredMixture, TransductiveAnchoredMixture
@@ -55,6 +56,9 @@ REMEMBERED = 2000
 
 LEAST_SCORE = 0.5
 """Score of "none of these" where the reject score is lower: it is then still the first answer."""
+
+MOST_NAMED = 5
+"""Number of unreadable images of a folder that a warning names."""
 
 
 def pipeline(
@@ -100,6 +104,7 @@ def pipeline(
     parameters : the method's own, such as `lag=5`.
     """
     # Before any download.
+    _refuse_words_of_transformers(encoder, parameters)
     names = check_class_names(classes, repeated=repeated_names, argument="classes", least=2)
     name = OnlineAnchoredMixture.name if isinstance(method, str) and method == AUTO else method
     if not isinstance(name, Method):
@@ -130,6 +135,35 @@ def pipeline(
 OPTIONS = tuple(inspect.signature(pipeline).parameters)[:-1]
 """Names of the arguments of `pipeline` itself."""
 
+TRANSFORMERS = {
+    "task": "pipeline('openai/clip-vit-base-patch16', classes=['cat', 'dog'])",
+    "model": "pipeline('openai/clip-vit-base-patch16', classes=['cat', 'dog'])",
+    "candidate_labels": "pipeline(ENCODER, classes=['cat', 'dog'])",
+    "hypothesis_template": "pipeline(..., prompts=zeroshift.encode.Prompts.from_templates(['a photo of a {}.']))",
+}
+"""What to write instead of the arguments of transformers' pipelines."""
+
+
+def _refuse_words_of_transformers(encoder: Any, parameters: Mapping[str, Any]) -> None:
+    if isinstance(encoder, str) and encoder.endswith("-classification"):
+        model = parameters.get("model", registry.DEFAULT_ENCODER)
+        raise ValueError(
+            f"encoder must be a hub id, a folder or a name, not a task; got {encoder!r}. "
+            f"Fix: pipeline({model!r}, classes=['cat', 'dog'])."
+        )
+    for name in parameters:
+        if name in TRANSFORMERS:
+            raise TypeError(f"pipeline has no argument {name!r}. Fix: {TRANSFORMERS[name]}.")
+
+
+def _refuse_call_arguments(names: Iterable[str]) -> None:
+    """Say for an argument that a pipeline is not called with where it belongs."""
+    for name in names:
+        guess, fix = did_you_mean(name, ["top_k", "learn"]), f"leave out {name}"
+        if name in TRANSFORMERS or name in OPTIONS:
+            guess, fix = "", TRANSFORMERS.get(name, f"pipeline(..., {name}=...)")
+        raise TypeError(f"a pipeline is called with images, top_k and learn; got {name!r}. {guess}Fix: {fix}.")
+
 
 def _check_parameters(method: str, parameters: Iterable[str]) -> None:
     """Refuse a name that is neither an argument of `pipeline` nor a parameter of the method."""
@@ -139,6 +173,32 @@ def _check_parameters(method: str, parameters: Iterable[str]) -> None:
             guess = did_you_mean(name, [*OPTIONS, *known])
             fix = f"Fix: `zeroshift methods {method}` lists the parameters of the method, help(pipeline) its own."
             raise TypeError(f"pipeline has no argument {name!r}, and {method} no such parameter. {guess}{fix}")
+
+
+class _Prepared(NamedTuple):
+    """An image as the encoders take it."""
+
+    pixels: Pixels
+    """For the encoder; with several views, of all of them."""
+    picture: Image | None
+    """For the second encoder."""
+
+
+class _Folder:
+    """The images of a folder: those that were read so far, and the problems of the others."""
+
+    def __init__(self, images: ImageSource) -> None:
+        self.images = images
+        self.read: list[Path] = []
+        self.skipped: list[str] = []
+
+    def warn(self) -> None:
+        """Warn about the images that were skipped, as `zeroshift classify` does."""
+        if self.skipped:
+            more = [f"and {len(self.skipped) - MOST_NAMED} more"] if len(self.skipped) > MOST_NAMED else []
+            named = "\n".join([*self.skipped[:MOST_NAMED], *more])
+            text = f"{len(self.skipped)} of {len(self.images)} images were skipped:\n{named}"
+            warnings.warn(text, stacklevel=4)
 
 
 class _Encoded(NamedTuple):
@@ -218,15 +278,19 @@ class Pipeline:
         with self._lock:
             return RejectRule.fit(self._distances) if len(self._distances) else None
 
-    def __call__(self, images: Any, *, top_k: int | None = None, learn: bool = True) -> Any:
+    def __call__(self, images: Any, *, top_k: int | None = None, learn: bool = True, **others: Any) -> Any:
         """Classify images; the answers have the form of transformers' zero-shot-image-classification.
 
         One image gives `[{"label": ..., "score": ...}, ...]`, the highest score first. Several images, such as a list
         or an array (N, H, W, C), give a list with one answer each. An iterator or a generator gives an iterator, which
         reads images only when the next answer is requested. No images give no answers.
 
+        A folder gives a dictionary, from the path of each image in it and its subfolders to its answer. Images that
+        cannot be read are skipped, with a warning.
+
         An image is a path, the bytes of a file, a Pillow image, or a uint8 array (H, W), (H, W, 3) or (H, W, 4).
-        An image that cannot be read raises an error. Images of the batches before it have then been learned from.
+        Outside a folder, an image that cannot be read raises an error. Images of the batches before it have then been
+        learned from.
 
         A transductive method learns from the images of each call alone. A single image is answered with what it has
         learned from the last call.
@@ -239,14 +303,23 @@ class Pipeline:
         top_k : the number of labels in an answer; all by default.
         learn : False answers with what has been learned so far, and learns nothing.
         """
+        _refuse_call_arguments(others)
         if top_k is not None:
             top_k = int(Number(1, integer=True).check("top_k", top_k))
+        if isinstance(images, (str, Path)) and os.path.isdir(images):
+            return self._answer_folder(images, top_k, learn=learn)
         if _is_single(images):
             alone = learn and self.method.protocol != "transductive"
             ((probabilities, score),) = self._scored([images], learn=alone)
             return self._answer(probabilities, score, top_k)
         found = (self._answer(*scored, top_k) for scored in self._scored(_checked_images(images), learn=learn))
         return found if isinstance(images, Iterator) else list(found)
+
+    def _answer_folder(self, path: str | Path, top_k: int | None, *, learn: bool) -> dict[Path, list[dict[str, Any]]]:
+        folder = _Folder(read_folder(path, labelled=False, **self._runner.decoding).images)
+        answers = [self._answer(*scored, top_k) for scored in self._scored(folder, learn=learn)]
+        folder.warn()
+        return dict(zip(folder.read, answers, strict=True))
 
     def probabilities(self, images: Iterable[Any], *, learn: bool = True) -> Iterator[np.ndarray]:
         """Like calling the pipeline with several images, but an iterator of the probabilities (K,) of each image. What
@@ -259,7 +332,7 @@ class Pipeline:
             self.method.reset()
             self._distances = np.zeros((0, 2))
 
-    def _scored(self, images: Iterable[Any], *, learn: bool) -> Iterator[tuple[np.ndarray, float | None]]:
+    def _scored(self, images: Iterable[Any] | _Folder, *, learn: bool) -> Iterator[tuple[np.ndarray, float | None]]:
         """The probabilities of each image, and its reject score if it is rejected."""
         for given in self._batches(images, learn=learn):
             with self._lock:
@@ -268,7 +341,7 @@ class Pipeline:
             for row, score, reject in zip(probabilities, scores, rejected, strict=True):
                 yield row, float(score) if reject else None
 
-    def _batches(self, images: Iterable[Any], *, learn: bool) -> Iterator[_Encoded]:
+    def _batches(self, images: Iterable[Any] | _Folder, *, learn: bool) -> Iterator[_Encoded]:
         lazy, runner = isinstance(images, Iterator), self._runner
         together = self.method.protocol == "transductive" or (self._begins_whole and not lazy)
         own = self.method._adapted_together
@@ -330,7 +403,7 @@ class Pipeline:
 
         The weights of the encoder are not in it, nor are `second`, `views` and `generate`.
         """
-        with self._lock, tempfile.TemporaryDirectory() as folder:
+        with self._lock, TemporaryFolder() as folder:
             state = Path(folder) / "state.safetensors"
             self.method.save(state)
             state_bytes: np.ndarray = np.frombuffer(state.read_bytes(), np.uint8)
@@ -367,7 +440,7 @@ class Pipeline:
                 f"{path} was saved with another encoder ({header.get('key')}) than the one given ({encoder.key()}). "
                 "Fix: the same model, revision and dtype."
             )
-        with tempfile.TemporaryDirectory() as folder:
+        with TemporaryFolder() as folder:
             state = Path(folder) / "state.safetensors"
             state.write_bytes(arrays["state"].tobytes())
             repeated = header["repeated_names"]
@@ -508,11 +581,14 @@ class _ImageRunner:
         """Whether there are several views of an image."""
         return self.views is not None or self.generate is not None
 
-    def batches(self, images: Iterable[AnyImage], size: int) -> Iterator[_Encoded]:
+    def batches(self, images: Iterable[AnyImage] | _Folder, size: int) -> Iterator[_Encoded]:
         """What is encoded of the images, `size` of them at a time, when it is requested."""
-        left = iter(images)
-        while batch := list(islice(left, size)):
-            yield self._encode_both(batch)
+        if isinstance(images, _Folder):
+            prepared = self._prepare_folder(images)
+        else:
+            prepared = (self._prepare(*self._open(image)) for image in images)
+        while (first := next(prepared, None)) is not None:
+            yield self._encode(chain([first], islice(prepared, size - 1)))
 
     def answer(self, method: Method, given: _Encoded, *, learn: bool) -> np.ndarray:
         """Probabilities (n, K) of encoded images."""
@@ -533,26 +609,39 @@ class _ImageRunner:
             return None
         return given.images[:, 0] if self.several else given.images
 
-    def _encode_both(self, batch: Sequence[AnyImage]) -> _Encoded:
-        if self.second is None:
-            return _Encoded(self._encode(batch), None)
-        opened = [self._open(image)[0] for image in batch]
-        return _Encoded(self._encode(opened), self.second.encode_images(opened))
-
-    def _encode(self, batch: Sequence[AnyImage]) -> np.ndarray:
+    def _encode(self, batch: Iterable[_Prepared]) -> _Encoded:
         """Features (B, d), or of views (B, V, d), or pixels of either for a method with an image side of its own."""
-        if not self.several:
-            pixels = stack_pixels([self.encoder.preprocessing(self._open(image)[0]) for image in batch])
-            return self._single_array(pixels) if self.takes_pixels else self.encoder.encode_pixels(pixels)
-        # One image at a time: the views of a whole batch would be gigabytes.
-        made = (self._views(image) for image in batch)
         encode = self._single_array if self.takes_pixels else self.encoder.encode_pixels
-        encoded = [encode(pixels) for pixels in made]
-        _check_same_count(encoded)
-        return np.stack(encoded)
+        if self.several:
+            # One image at a time: the views of a whole batch would be gigabytes.
+            encoded = [encode(image.pixels) for image in batch]
+            _check_same_count(encoded)
+            return _Encoded(np.stack(encoded), None)
+        images = list(batch)
+        first = encode(stack_pixels([image.pixels for image in images]))
+        pictures = [image.picture for image in images if image.picture is not None]
+        return _Encoded(first, None if self.second is None else self.second.encode_images(pictures))
 
-    def _views(self, image: AnyImage) -> Pixels:
-        picture, key = self._open(image)
+    def _prepare_folder(self, folder: _Folder) -> Iterator[_Prepared]:
+        """The images that can be read; problems are noted. Raises if there are none."""
+        images = folder.images
+        for i in range(len(images)):
+            try:
+                content = images.read(i)
+                prepared = self._prepare(images.decode_bytes(content, i).image, content_digest(content))
+            except ValueError as error:  # ImageError, or too long and thin to be resized
+                folder.skipped.append(str(error) if isinstance(error, ImageError) else f"{images.name(i)}: {error}")
+                continue
+            folder.read.append(cast(Path, images.path(i)))
+            yield prepared
+        if not folder.read:
+            raise ValueError(f"none of the {len(images)} images can be used. The first: {folder.skipped[0]}")
+
+    def _prepare(self, picture: Image, key: bytes) -> _Prepared:
+        pixels = self._views(picture, key) if self.several else self.encoder.preprocessing(picture)
+        return _Prepared(pixels, None if self.second is None else picture)
+
+    def _views(self, picture: Image, key: bytes) -> Pixels:
         preprocessing = self.encoder.preprocessing
         crops = (self.views or Views(1))(picture, preprocessing, key)
         if self.generate is None:

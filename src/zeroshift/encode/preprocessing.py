@@ -41,7 +41,7 @@ def read_image_bytes(image: str | Path | bytes | bytearray | memoryview) -> tupl
         )
     if Path(image).is_dir():
         raise IsADirectoryError(
-            f"{image} is a folder; an image is needed. Fix: sorted(Path({str(image)!r}).iterdir())."
+            f"{image} is a folder; an image is needed. Fix: the images in it; a pipeline takes a folder, not in a list."
         )
     if not Path(image).is_file():
         raise FileNotFoundError(f"no image at {image}. Fix: check the path.")

@@ -12,12 +12,13 @@ import importlib
 import importlib.util
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from zeroshift.encode.encoder import Encoder, ImageEncoder, gpu_batch_size
-from zeroshift.encode.extraction.store import cache_folder
+from zeroshift.encode.extraction.store import cache_folder, default_cache
 from zeroshift.parameters import Number
 from zeroshift.parsers import read_json
 from zeroshift.suggest import did_you_mean
@@ -193,6 +194,7 @@ def _load(
         raise ValueError(f"encoder must not be a URL; got {source}. Fix: {fix}.")
     if source.startswith("~"):
         source = str(Path(source).expanduser())
+    _place_compiler_cache()
     family = _find_family(source, revision)
     if with_text and not family.has_text:
         raise ValueError(
@@ -209,6 +211,20 @@ def _load(
     if batch_size is not None:
         encoder.batch_size = int(Number(1, integer=True).check("batch_size", batch_size))
     return encoder
+
+
+COMPILER_CACHE = "TORCHINDUCTOR_CACHE_DIR"
+"""torch's variable for the folder of its compiler."""
+
+
+def _place_compiler_cache() -> None:
+    """Put the folder that torch's compiler makes when transformers imports it into the cache; torch would leave it in
+    the temporary folder."""
+    folder = default_cache() / "torchinductor"
+    if COMPILER_CACHE not in os.environ:
+        with suppress(OSError):  # where the cache cannot be written to
+            folder.mkdir(parents=True, exist_ok=True)
+            os.environ[COMPILER_CACHE] = str(folder)
 
 
 def _check_installed(source: str, family: FamilyInfo) -> None:

@@ -26,6 +26,7 @@ from zeroshift.distributed.folders import Folder, file_system, import_optional, 
 from zeroshift.distributed.shards import list_files
 from zeroshift.encode.encoder import ImageEncoder
 from zeroshift.encode.preprocessing import Pixels, Preprocessing
+from zeroshift.files import FileFormatError
 
 __all__ = ["ABOUT", "IMAGES_PER_SHARD", "ImageShard", "ShardedExtraction", "extract_shards", "open_image_shards"]
 
@@ -63,8 +64,11 @@ class ImageShard:
             yield from self._read_tar()
             return
         for name in self.names:
-            with open_file(f"{self.path}/{name}") as handle:
-                content = handle.read()
+            try:
+                with open_file(f"{self.path}/{name}") as handle:
+                    content = handle.read()
+            except FileFormatError:
+                content = ImageError(_encodable(name), "is a device, pipe or socket", "remove it")
             yield _encodable(name), content, {}
 
     def _read_tar(self) -> Iterator[tuple[str, bytes | ImageError, dict[str, str]]]:

@@ -8,7 +8,6 @@ import torch
 
 from goldens import first_shots, golden, problem
 from zeroshift.methods._shared.gaussian_classifier import linear_discriminant
-from zeroshift.methods._shared.linear_head import LinearHead
 from zeroshift.testing import make_problem
 
 
@@ -59,12 +58,3 @@ def test_features_are_not_modified():
     features = made.features.copy()
     linear_discriminant(features, made.labels, 3)
     np.testing.assert_array_equal(features, made.features)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_head_computes_in_the_precision_of_the_features(dtype):
-    rng = np.random.default_rng(0)
-    weights, offsets, features = rng.normal(size=(3, 4)), rng.normal(size=3), rng.normal(size=(5, 4))
-    answer = LinearHead(weights, offsets).scores(features.astype(dtype))
-    assert answer.dtype == dtype
-    np.testing.assert_allclose(answer, features @ weights.T + offsets, rtol=0, atol=1e-5 if dtype == "float32" else 0)

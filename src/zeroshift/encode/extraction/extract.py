@@ -9,7 +9,6 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,6 +30,7 @@ from zeroshift.encode.extraction.text import encode_classes
 from zeroshift.encode.prompts.prompts import Prompts
 from zeroshift.features import FeatureSet
 from zeroshift.features.checks import validate_class_names
+from zeroshift.files import TemporaryFolder
 from zeroshift.parameters import Choice, Number
 from zeroshift.workers import Workers
 
@@ -238,7 +238,7 @@ def encode_images(
                 yield from decoders.map(list(left))
 
     with (
-        TemporaryDirectory() as temporary,  # without a cache, features are still written to disk
+        TemporaryFolder() as temporary,  # without a cache, features are still written to disk
         closing(FileDigests(folder)) as file_digests,
     ):
         store_folder = settings_folder(folder or Path(temporary), "images", settings)
