@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -35,7 +36,7 @@ from zeroshift.serve.records import (
     row_checksum,
 )
 
-__all__ = ["Committer", "SqlStore", "open_store"]
+__all__ = ["SCRATCH_PREFIX", "Committer", "SqlStore", "open_store"]
 
 SCHEMA = 2
 """Increased when an earlier version cannot use a store of this one."""
@@ -72,6 +73,9 @@ BATCH_COLUMNS = "first, count, epoch, learned, time, keys, features, answers, ch
 THUMBNAIL_SIZES = "SELECT seq, LENGTH(content) FROM thumbnails WHERE stream = ?"
 SNAPSHOT_COLUMNS = "number, epoch, seq, time, size, checksum, environment, monitor, file"
 
+SCRATCH_PREFIX = "zeroshift-"
+"""How the names of folders begin in which states are written and read."""
+
 READ_ROWS, READ_BYTES, LARGEST_BATCH = 64, 64 * 2**20, 1024
 
 T = TypeVar("T")
@@ -101,6 +105,8 @@ class SqlStore(ABC):
     """What the database raises."""
     types: ClassVar[Mapping[str, str]]
     """How the database writes `blob` and `serial`."""
+    scratch: Path | None = None
+    """Where states are written and read; None is the system's folder for temporary files."""
 
     def __init__(self) -> None:
         self._local = threading.local()

@@ -45,7 +45,7 @@ from zeroshift.serve.records import (
     StreamRecord,
     UnusableError,
 )
-from zeroshift.serve.store import Committer, SqlStore
+from zeroshift.serve.store import SCRATCH_PREFIX, Committer, SqlStore
 from zeroshift.zero_shot import softmax
 
 __all__ = ["Item", "SampleRequest", "Stream", "features_digest", "make_method"]
@@ -483,7 +483,7 @@ class Stream:
 
     def _load_snapshot(self, snapshot: Snapshot) -> tuple[Method, Monitor]:
         content = self._store.read_snapshot(snapshot)
-        with _temporary_path() as path:
+        with self._temporary_path() as path:
             path.write_bytes(content)
             try:
                 return methods.load(path), Monitor.restore(snapshot.monitor)
@@ -698,9 +698,18 @@ class Stream:
     # Commands: run them with `command`
 
     def _content(self) -> bytes:
-        with _temporary_path() as path:
+        with self._temporary_path() as path:
             self.load().save(path)
             return path.read_bytes()
+
+    @contextmanager
+    def _temporary_path(self) -> Iterator[Path]:
+        """Where a state is written or read; StoreError if the folder cannot be used."""
+        try:
+            with tempfile.TemporaryDirectory(dir=self._store.scratch, prefix=SCRATCH_PREFIX) as folder:
+                yield Path(folder) / "state.safetensors"
+        except OSError as error:
+            raise StoreError(f"no temporary file can be written ({error.strerror or error})") from error
 
     def _snapshot(self) -> None:
         method = self.load()
@@ -859,16 +868,6 @@ def best_classes(probabilities: np.ndarray, top: int) -> np.ndarray:
     chosen = np.sort(np.argpartition(-probabilities, top - 1, axis=1)[:, :top], axis=1)
     scores = np.take_along_axis(probabilities, chosen, axis=1)
     return np.take_along_axis(chosen, np.argsort(-scores, axis=1, kind="stable"), axis=1)
-
-
-@contextmanager
-def _temporary_path() -> Iterator[Path]:
-    """Where a state is written or read; StoreError if the folder for temporary files cannot be used."""
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            yield Path(folder) / "state.safetensors"
-    except OSError as error:
-        raise StoreError(f"the folder for temporary files cannot be used ({error.strerror or error})") from error
 
 
 def _indicators(method: Method) -> dict[str, float | None]:
