@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -207,6 +209,54 @@ def test_a_removed_key_is_refused_after_two_seconds(guarded):
     with pytest.raises(ServiceError) as refused:
         client.streams()
     assert refused.value.status == 401
+
+
+@pytest.mark.parametrize("path", ["/v1/events", "/v1/streams/team-a/cam/events"])
+def test_an_event_stream_ends_when_its_key_is_removed(guarded, monkeypatch, path):
+    from zeroshift.serve.keys import remove_key
+
+    monkeypatch.setattr("zeroshift.serve.keys.REREAD_SECONDS", 0.05)
+    monkeypatch.setattr("zeroshift.serve.app.HEARTBEAT_SECONDS", 0.05)
+    connections = []
+    for scope in ("read", "write"):
+        parts = urlsplit(guarded.url)
+        connections.append(http.client.HTTPConnection(parts.hostname, parts.port, timeout=PATIENCE))
+        connections[-1].request("GET", path, headers={"Authorization": f"Bearer {guarded.keys[scope]}"})
+    ended, other = (one.getresponse() for one in connections)
+    assert ended.readline() == other.readline() == b"event: hello\n"
+    remove_key(guarded.store, guarded.keys["read"].split("_")[1])
+    ended.read()  # returns at the end
+    heard = other.readline()
+    while not heard.startswith(b": heartbeat"):
+        heard = other.readline()
+    keys = Path(guarded.location) / "keys.json"
+    keys.write_text("[{")  # nobody can tell who may listen
+    other.read()
+    for one in connections:
+        one.close()
+
+
+def test_a_control_character_is_no_part_of_an_id(guarded):
+    headers = {"Authorization": f"Bearer {guarded.keys['admin']}", "Content-Type": "application/json"}
+    for method, path in (
+        ("DELETE", "/v1/streams/team-a/cam%0a"),
+        ("GET", "/v1/streams/team-a/cam%0a"),
+        ("POST", "/v1/streams/team-a/cam/snapshots%0a"),
+        ("GET", "/v2/models/team-a/cam%0a"),
+        ("GET", "/health/live%0a"),
+    ):
+        assert send(guarded.url, method, path, headers)[0] == 400, path
+    assert send(guarded.url, "GET", "/v1/streams/team-a/cam", headers)[0] == 200
+
+
+def test_names_of_keys_are_one_line(guarded):
+    for wrong in ({"name": "a\nb"}, {"prefix": "a\x1b/"}):
+        with pytest.raises(ValueError, match="must have printable characters"):
+            add_key(guarded.store, "read", **wrong)
+    guarded.store.change_access_keys(lambda keys: [{**key, "name": "x\nffffffff  admin"} for key in keys])  # an old one
+    command = [sys.executable, "-m", "zeroshift", "serve", "keys", "list", "--store", guarded.location]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(lines) == len(guarded.keys)
 
 
 def test_label_studio_sends_the_key_as_a_password(guarded):

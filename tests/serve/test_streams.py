@@ -140,6 +140,26 @@ def test_predicting_changes_nothing(stream, problem):
     assert stream.describe()["n_seen"] == 64
 
 
+def test_predicting_uses_no_keys(running, stream, problem):
+    features, _ = problem
+    stored = stream.samples(features[:2], keys=["a", "b"])
+    other = stream.samples(features[2:4], keys=["a", "b"], learn=False)  # a conflict, if they were learned
+    assert [one["seq"] for one in other] == [None, None]
+    again = stream.samples(features[:2], keys=["a", "b"], learn=False)
+    assert [(one["seq"], one["key"], one["replayed"]) for one in again] == [(None, "a", False), (None, "b", False)]
+    assert [one["replayed"] for one in stream.samples(features[:2], keys=["a", "b"])] == [True, True]
+
+    def ask(row, learn):
+        headers = {"Content-Type": "application/json", "Idempotency-Key": "request"}
+        body = json.dumps({"features": features[row : row + 1].tolist(), "learn": learn}).encode()
+        return stream.client.request("POST", "/v1/streams/cam-1/samples", body, headers)["results"][0]
+
+    learned = ask(7, True)
+    assert ask(8, False)["seq"] is None
+    assert ask(7, True) == {**learned, "replayed": True}
+    assert stream.describe()["n_seen"] == len(stored) + 1
+
+
 def test_a_misspelt_query_parameter_learns_nothing(stream, problem):
     path, body = "/v1/streams/cam-1/samples", {"features": problem[0][:2].tolist()}
     status, answer = post(stream.client, f"{path}?lern=false", body)

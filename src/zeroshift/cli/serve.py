@@ -359,7 +359,8 @@ def list_all(store: Store, json: Annotated[bool, typer.Option("--json", help="Pr
     for key in found:
         made = time.strftime("%Y-%m-%d %H:%M", time.localtime(key["created"]))
         about = [key["id"], key["scope"], key["prefix"] or "all streams", made, key["name"]]
-        out.print("  ".join(part for part in about if part), soft_wrap=True, markup=False)
+        shown = (part if part.isprintable() else ascii(part) for part in about if part)
+        out.print("  ".join(shown), soft_wrap=True, markup=False)
     if not found:
         out.print("no keys")
 

@@ -37,7 +37,7 @@ from zeroshift.serve.inputs import (
     parse_keys_header,
     parse_samples,
 )
-from zeroshift.serve.keys import LOCAL, Principal
+from zeroshift.serve.keys import LOCAL, REREAD_SECONDS, Principal
 from zeroshift.serve.service import Event, Service, usable_methods, visible
 from zeroshift.serve.stream import Stream
 
@@ -45,7 +45,8 @@ __all__ = ["create_app"]
 
 log = logging.getLogger("zeroshift.serve")
 
-HEARTBEAT_SECONDS = 15.0
+HEARTBEAT_SECONDS = REREAD_SECONDS
+"""Longest pause of an event stream; then its key is looked up again."""
 LARGE_BODY = 256 * 1024
 """Bytes from which a body is parsed in a thread."""
 HEARTBEAT = ": heartbeat\n\n"
@@ -245,9 +246,7 @@ async def identify(request: Request) -> Principal:
     _check_origin(request, service)
     if not service.auth:
         return LOCAL
-    if service.keys.are_old:
-        await service.read(service.keys.read)
-    found = service.keys.find(_token(request))
+    found = (await service.current_keys()).find(_token(request))
     if found is None:
         raise Problem(401, "unauthorized", "An API key is needed. Fix: Authorization: Bearer KEY.")
     return found
@@ -336,7 +335,7 @@ def _add_streams(app: FastAPI) -> None:
         service = service_of(request)
         if service.overviews >= service.limits.subscribers:
             raise Problem(429, "too_many_subscribers", f"{service.overviews} clients listen already.", retry_after=10)
-        return _event_response(_overview_events(service, principal.prefix))
+        return _event_response(_overview_events(service, principal))
 
     @app.get("/v1/methods", tags=["streams"], summary="Methods that a stream can have")
     async def list_methods(request: Request, principal: Reader) -> Any:
@@ -387,7 +386,7 @@ def _add_streams(app: FastAPI) -> None:
     async def events(request: Request, principal: Reader, stream_id: StreamId) -> Any:
         stream = await find_stream(request, principal, stream_id)
         service = service_of(request)
-        return _event_response(_events(service, stream, service.subscribe(stream)))
+        return _event_response(_events(service, stream, service.subscribe(stream), principal))
 
     @app.get("/v1/streams/{stream_id:path}/statistics", tags=["streams"], summary="Everything a dashboard shows")
     async def statistics(request: Request, principal: Reader, stream_id: StreamId) -> Any:
@@ -408,14 +407,20 @@ def _add_streams(app: FastAPI) -> None:
 
     @app.get("/v1/streams/{stream_id:path}/thumbnails/{seq}", tags=["streams"], summary="A small image of a sample")
     async def thumbnail(
-        request: Request, principal: Reader, stream_id: StreamId, seq: Annotated[int, Path(ge=1, le=2**62)]
+        request: Request,
+        principal: Reader,
+        stream_id: StreamId,
+        seq: Annotated[int, Path(ge=1, le=2**62)],
+        number: Annotated[int | None, Query(alias="stream", description="As in the address of a disagreement.")] = None,
     ) -> Any:
+        """With the number of the stream, browsers keep it: another stream of that name has another number."""
         stream = await find_stream(request, principal, stream_id)
         service = service_of(request)
         content = await service.read(service.store.thumbnail, stream.record, seq)
         if content is None:
             raise Problem(404, "no_thumbnail", f"No thumbnail of sample {seq} is kept.")
-        return Response(content, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
+        kept = "private, max-age=3600" if number == stream.record.number else "no-store"
+        return Response(content, media_type="image/jpeg", headers={"Cache-Control": kept})
 
     @app.get("/v1/streams/{stream_id:path}/snapshots", tags=["snapshots"], summary="Snapshots and epochs")
     async def snapshots(request: Request, principal: Reader, stream_id: StreamId) -> Any:
@@ -573,7 +578,7 @@ async def _statistics(service: Service, stream: Stream) -> dict[str, Any]:
 
 
 async def _disagreements(service: Service, stream: Stream, labels: Sequence[Any]) -> list[dict[str, Any]]:
-    names, address = stream.classes, f"/v1/streams/{stream.record.id}/thumbnails"
+    names, address, number = stream.classes, f"/v1/streams/{stream.record.id}/thumbnails", stream.record.number
     thumbnails = {seq for seq, _ in await service.read(service.store.thumbnails, stream.record)}
     confirmed = {seq: label for seq, label, *_ in labels}
     return [
@@ -581,7 +586,7 @@ async def _disagreements(service: Service, stream: Stream, labels: Sequence[Any]
             **one,
             "label": names[one["label"]],
             "zero_shot": names[one["zero_shot"]],
-            "thumbnail": f"{address}/{one['seq']}" if one["seq"] in thumbnails else None,
+            "thumbnail": f"{address}/{one['seq']}?stream={number}" if one["seq"] in thumbnails else None,
             "confirmed": names[confirmed[one["seq"]]] if one["seq"] in confirmed else None,
         }
         for one in stream.monitor.last_disagreements()
@@ -666,12 +671,17 @@ def _event_response(events: AsyncIterator[str]) -> Response:
     return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
-async def _events(service: Service, stream: Stream, waiting: asyncio.Queue[Event]) -> AsyncIterator[str]:
-    """Events of a stream until the client leaves or the service stops. `samples` events come with the statistics."""
+async def _events(
+    service: Service, stream: Stream, waiting: asyncio.Queue[Event], principal: Principal
+) -> AsyncIterator[str]:
+    """Events of a stream until the client leaves, its key is removed or the service stops.
+
+    `samples` events come with the statistics.
+    """
     stopping = asyncio.ensure_future(service.stopping.wait())
     try:
         yield _event("hello", stream.record.seq, {"seq": stream.record.seq, "epoch": stream.record.epoch})
-        while not stopping.done():
+        while not stopping.done() and await service.still_allows(principal):
             getting = asyncio.ensure_future(waiting.get())
             try:
                 await asyncio.wait({getting, stopping}, timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
@@ -692,15 +702,15 @@ async def _events(service: Service, stream: Stream, waiting: asyncio.Queue[Event
         service.unsubscribe(stream, waiting)
 
 
-async def _overview_events(service: Service, prefix: str) -> AsyncIterator[str]:
+async def _overview_events(service: Service, principal: Principal) -> AsyncIterator[str]:
     """`hello` with all streams; then `streams`: those that have changed, and the names of those that were deleted."""
     known: dict[str, Any] | None = None
     stopping = asyncio.ensure_future(service.stopping.wait())
     service.overviews += 1
     try:
-        while not stopping.done():
+        while not stopping.done() and await service.still_allows(principal):
             started = time.monotonic()
-            found = {stream.record.id: stream for stream in visible(list(service.streams.values()), prefix)}
+            found = {stream.record.id: stream for stream in visible(list(service.streams.values()), principal.prefix)}
             now = {name: _version(stream) for name, stream in found.items()}
             changed = [found[name] for name in now if known is None or known.get(name) != now[name]]
             gone = sorted((known or now).keys() - now.keys())
@@ -859,6 +869,8 @@ class Guard:
                     state["principal"] = await identify(Request(scope))
                 except Problem as problem:
                     refused = problem
+            if not scope["path"].isprintable():  # a route would ignore a line feed at the end
+                refused = Problem(400, "invalid_address", "The address has a control character. Fix: leave it out.")
             declared = dict(scope["headers"]).get(b"content-length", b"0")
             if declared.isdigit() and int(declared[:20]) > limits.body_bytes:
                 refused = refused or _too_large(limits.body_bytes)

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,9 @@ def add_key(store: SqlStore, scope: str, prefix: str = "", name: str = "") -> st
         raise ValueError(f"scope must be one of {', '.join(SCOPES)}; got {scope!r}.")
     if prefix and not prefix.endswith("/"):
         raise ValueError(f"prefix must end with a slash, so that no other tenant's starts with it; got {prefix!r}.")
+    for what, text in (("prefix", prefix), ("name", name)):
+        if not text.isprintable():
+            raise ValueError(f"{what} must have printable characters only; got {text!r}. Fix: leave out the others.")
     number, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
     entry = {
         "id": number,
@@ -98,4 +101,12 @@ class AccessKeys:
         is_equal = hmac.compare_digest(_hashed(secret), expected)
         if not is_equal or entry is None or kind != "zs" or not secret:
             return None
-        return Principal(entry["id"], entry["scope"], entry["prefix"])
+        return _principal(entry)
+
+    def has(self, principal: Principal) -> bool:
+        """Whether the key that somebody came with is still there, with the same rights."""
+        return any(_principal(key) == principal for key in self._keys if key["id"] == principal.key)
+
+
+def _principal(entry: Mapping[str, Any]) -> Principal:
+    return Principal(entry["id"], entry["scope"], entry["prefix"])

@@ -24,7 +24,7 @@ from zeroshift.arrays import UNIT_NORM_TOLERANCE
 from zeroshift.serve.encoding import EncoderPool
 from zeroshift.serve.errors import Problem
 from zeroshift.serve.inputs import Samples, check_stream_id, feature_items, is_text
-from zeroshift.serve.keys import AccessKeys
+from zeroshift.serve.keys import AccessKeys, Principal
 from zeroshift.serve.records import CANARY, Batch, DamagedError, DeletedError, StoreError, StreamRecord, is_canary
 from zeroshift.serve.store import Committer, SqlStore
 from zeroshift.serve.stream import SampleRequest, Stream, make_method
@@ -102,6 +102,7 @@ class Service:
         self.store, self.limits, self.auth = store, limits or Limits(), auth
         self.default_method = method
         self.keys = AccessKeys(store)
+        self._reading_keys = asyncio.Lock()
         self.streams: dict[str, Stream] = {}
         self.stopping = asyncio.Event()
         self.overviews = 0
@@ -186,6 +187,21 @@ class Service:
             raise Problem(
                 503, "store_unavailable", "The store cannot be used now. Fix: retry.", retry_after=1
             ) from error
+
+    async def current_keys(self) -> AccessKeys:
+        """The access keys, as they were at most two seconds ago."""
+        if self.keys.are_old:
+            async with self._reading_keys:
+                if self.keys.are_old:
+                    await self.read(self.keys.read)
+        return self.keys
+
+    async def still_allows(self, principal: Principal) -> bool:
+        """Whether the key of somebody who listens has not been removed; False if the store cannot tell."""
+        try:
+            return not self.auth or (await self.current_keys()).has(principal)
+        except Problem:
+            return False
 
     def _add(self, record: StreamRecord) -> Stream:
         stream = Stream(

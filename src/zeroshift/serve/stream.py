@@ -105,7 +105,9 @@ class SampleRequest:
 
     @property
     def names(self) -> set[str]:
-        """All its keys, with a letter that says what they are keys of."""
+        """All its keys, with a letter that says what they are keys of; none if it learns nothing, and so uses none."""
+        if not self.learn:
+            return set()
         return {f"s{key}" for key in self.keys if key is not None} | ({f"r{self.key}"} if self.key else set())
 
     def digest(self, items: Sequence[Item]) -> str:
@@ -526,13 +528,15 @@ class Stream:
         """The outcome of each request, and what must be stored before they are answered."""
         method = self.load()
         append = Append(self.record, alarm=self.record.alarm)
-        sample_keys = [item.key for _, items in ready for item in items if item.key is not None]
+        sample_keys = [item.key for one, items in ready if one.learn for item in items if item.key is not None]
         known = self._store.find_keys(self.record, sample_keys) if sample_keys else {}
-        requests = self._store.find_requests(self.record, [request.key for request, _ in ready if request.key])
+        requests = self._store.find_requests(self.record, [one.key for one, _ in ready if one.key and one.learn])
         outcomes: list[list[dict[str, Any]] | BaseException] = []
         for request, items in ready:
             try:
-                if request.key in requests:
+                if not request.learn:
+                    outcomes.append(self._answer(method, request, items, {}, append))
+                elif request.key in requests:
                     outcomes.append(self._repeated(request, items, *requests[request.key]))
                 else:
                     outcomes.append(self._answer(method, request, items, known, append))
