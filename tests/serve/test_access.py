@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from serve.running import NAMES, PATIENCE
+from serve.running import NAMES, PATIENCE, wait_until
 from zeroshift.serve import ServiceError
 from zeroshift.serve.keys import add_key
 from zeroshift.serve.service import Limits
@@ -225,15 +225,37 @@ def test_an_event_stream_ends_when_its_key_is_removed(guarded, monkeypatch, path
     ended, other = (one.getresponse() for one in connections)
     assert ended.readline() == other.readline() == b"event: hello\n"
     remove_key(guarded.store, guarded.keys["read"].split("_")[1])
-    ended.read()  # returns at the end
+    wait_until(lambda: ended.readline() == b"", "the event stream goes on")
     heard = other.readline()
     while not heard.startswith(b": heartbeat"):
         heard = other.readline()
     keys = Path(guarded.location) / "keys.json"
     keys.write_text("[{")  # nobody can tell who may listen
-    other.read()
+    wait_until(lambda: other.readline() == b"", "the event stream goes on")
     for one in connections:
         one.close()
+
+
+def test_a_key_that_may_write_replaces_no_snapshot_of_the_operator(location, run_service, problem):
+    running = run_service(location, auth=True)
+    writer, admin = (running.client(add_key(running.store, scope)).stream("cam-1") for scope in ("write", "admin"))
+    writer.create(NAMES, problem[1], keep_snapshots=3)
+    writer.samples(problem[0][:8])
+    target = writer.take_snapshot()
+    admin.rollback(target["id"])
+    taken = admin.take_snapshot()
+    assert (target["kept"], taken["kept"]) == (False, True)
+    for _ in range(10):
+        writer.take_snapshot()
+    left = {one["id"]: one["kept"] for one in writer.snapshots()}
+    assert left[target["id"]]
+    assert left[taken["id"]]
+    assert sum(not kept for kept in left.values()) == 3
+    assert admin.rollback(target["id"])["epoch"] == 2
+    for _ in range(4):
+        last = admin.take_snapshot()  # the operator replaces own ones
+    left = [one["id"] for one in admin.snapshots() if one["kept"]]
+    assert (len(left), left[0]) == (3, last["id"])
 
 
 def test_a_control_character_is_no_part_of_an_id(guarded):

@@ -426,14 +426,14 @@ def _add_streams(app: FastAPI) -> None:
     async def snapshots(request: Request, principal: Reader, stream_id: StreamId) -> Any:
         stream = await find_stream(request, principal, stream_id)
         service = service_of(request)
-        kept = await service.read(service.store.snapshots, stream.record)
+        kept = await _snapshots(service, stream)
         epochs = await service.read(service.store.epochs, stream.record)
-        return {"snapshots": [one.public() for one in kept], "epochs": [vars(one) for one in epochs]}
+        return {"snapshots": kept, "epochs": [vars(one) for one in epochs]}
 
     @app.post("/v1/streams/{stream_id:path}/snapshots", tags=["snapshots"], summary="Take a snapshot now")
     async def take_snapshot(request: Request, principal: Writer, stream_id: StreamId) -> Any:
         stream = await find_stream(request, principal, stream_id)
-        return await run_command(stream, stream.take_snapshot)
+        return await run_command(stream, lambda: stream.take_snapshot(keep=principal.may("admin")))
 
     @app.post("/v1/streams/{stream_id:path}/rollback", tags=["snapshots"], summary="Begin a new epoch with a snapshot")
     async def rollback(request: Request, principal: Admin, stream_id: StreamId, body: Rollback) -> Any:
@@ -542,13 +542,17 @@ async def run_command(stream: Stream, run: Callable[[], Any]) -> Any:
 
 
 async def _describe(service: Service, stream: Stream) -> dict[str, Any]:
-    record = stream.record
-    snapshots = await service.read(service.store.snapshots, record)
     return {
         **await service.overview(stream),
-        **record.config,
-        "snapshots": [one.public() for one in snapshots],
+        **stream.record.config,
+        "snapshots": await _snapshots(service, stream),
     }
+
+
+async def _snapshots(service: Service, stream: Stream) -> list[dict[str, Any]]:
+    found = await service.read(service.store.snapshots, stream.record)
+    kept = await service.read(service.store.kept_snapshots, stream.record)
+    return [one.public(kept) for one in found]
 
 
 async def _statistics(service: Service, stream: Stream) -> dict[str, Any]:

@@ -59,6 +59,8 @@ CREATE TABLE IF NOT EXISTS requests (stream BIGINT NOT NULL, name TEXT NOT NULL,
 CREATE TABLE IF NOT EXISTS snapshots (number {serial}, stream BIGINT NOT NULL, epoch BIGINT NOT NULL,
   seq BIGINT NOT NULL, time DOUBLE PRECISION NOT NULL, size BIGINT NOT NULL, checksum TEXT NOT NULL,
   environment TEXT NOT NULL, monitor TEXT NOT NULL, file TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS kept_snapshots (stream BIGINT NOT NULL, number BIGINT NOT NULL,
+  PRIMARY KEY (stream, number));
 CREATE INDEX IF NOT EXISTS snapshots_of_stream ON snapshots (stream, epoch, seq);
 CREATE TABLE IF NOT EXISTS thumbnails (stream BIGINT NOT NULL, seq BIGINT NOT NULL, content {blob} NOT NULL,
   PRIMARY KEY (stream, seq));
@@ -68,7 +70,7 @@ CREATE TABLE IF NOT EXISTS labels (stream BIGINT NOT NULL, seq BIGINT NOT NULL, 
 """
 
 STREAM_COLUMNS = "number, id, config, prototypes, dimension, created, checksum, seq, epoch, alarm, owner"
-STREAM_TABLES = ("epochs", "batches", "sample_keys", "requests", "snapshots", "thumbnails", "labels")
+STREAM_TABLES = ("epochs", "batches", "sample_keys", "requests", "snapshots", "kept_snapshots", "thumbnails", "labels")
 BATCH_COLUMNS = "first, count, epoch, learned, time, keys, features, answers, checksum"
 THUMBNAIL_SIZES = "SELECT seq, LENGTH(content) FROM thumbnails WHERE stream = ?"
 SNAPSHOT_COLUMNS = "number, epoch, seq, time, size, checksum, environment, monitor, file"
@@ -466,9 +468,19 @@ class SqlStore(ABC):
             raise DamagedError(f"snapshot {snapshot.number} does not have its checksum")
         return content
 
+    def keep_snapshot(self, stream: StreamRecord, number: int) -> None:
+        """Note that the operator wants a snapshot: those that nobody asked for do not replace it."""
+        self._do(
+            "INSERT INTO kept_snapshots (stream, number) VALUES (?, ?) ON CONFLICT DO NOTHING", (stream.number, number)
+        )
+
+    def kept_snapshots(self, stream: StreamRecord) -> set[int]:
+        return {row[0] for row in self._read("SELECT number FROM kept_snapshots WHERE stream = ?", (stream.number,))}
+
     def delete_snapshots(self, stream: StreamRecord, snapshots: Sequence[Snapshot]) -> None:
         for snapshot in snapshots:
-            self._do("DELETE FROM snapshots WHERE stream = ? AND number = ?", (stream.number, snapshot.number))
+            for table in ("kept_snapshots", "snapshots"):
+                self._do(f"DELETE FROM {table} WHERE stream = ? AND number = ?", (stream.number, snapshot.number))
         self._delete_contents([snapshot.file for snapshot in snapshots])
 
     @abstractmethod

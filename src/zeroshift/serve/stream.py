@@ -44,6 +44,8 @@ from zeroshift.serve.records import (
     StoreError,
     StreamRecord,
     UnusableError,
+    newest_kept,
+    superfluous,
 )
 from zeroshift.serve.store import SCRATCH_PREFIX, Committer, SqlStore
 from zeroshift.zero_shot import softmax
@@ -715,24 +717,29 @@ class Stream:
         except OSError as error:
             raise StoreError(f"no temporary file can be written ({error.strerror or error})") from error
 
-    def _snapshot(self) -> None:
+    def _snapshot(self, *, keep: bool = False) -> None:
+        """Store the state, `keep` it for the operator, and delete what it replaces."""
         method = self.load()
         assert method is not None
         self.record = self._store.add_snapshot(
             self.record, self._content(), self.monitor.state(), environment(), alarm=self.record.alarm
         )
         self._since_snapshot = 0
+        if keep:
+            self._store.keep_snapshot(self.record, self._store.snapshots(self.record)[0].number)
         self._prune()
         self._on_event_later("snapshot", {"seq": self.record.seq, "epoch": self.record.epoch})
 
     def _prune(self) -> None:
         """Delete snapshots beyond what the stream keeps, and the log that is no longer needed."""
-        record, config = self.record, self.config
+        record, config, count = self.record, self.config, self.config["keep_snapshots"]
         snapshots = self._store.snapshots(record)
-        old = snapshots[config["keep_snapshots"] :]
+        old = superfluous(snapshots, self._store.kept_snapshots(record), count)
         if old:
             self._store.delete_snapshots(record, old)
-        own = [s.seq for s in snapshots[: config["keep_snapshots"]] if s.epoch == record.epoch]
+        gone = {one.number for one in old}
+        own = [one.seq for one in snapshots if one.epoch == record.epoch and one.number not in gone]
+        own = own[: newest_kept(count)]
         if config["retain"] is not None and len(own) > 1:
             self._store.compact(record, min(min(own), record.seq - config["retain"]))
 
@@ -741,10 +748,11 @@ class Stream:
         if self._task is not None:
             self._task.get_loop().call_soon_threadsafe(self._on_event, self, name, content)
 
-    def take_snapshot(self) -> dict[str, Any]:
+    def take_snapshot(self, keep: bool) -> dict[str, Any]:
         self.load()
-        self._snapshot()
-        return self._store.snapshots(self.record)[0].public()
+        self._snapshot(keep=keep)
+        snapshot = self._store.snapshots(self.record)[0]
+        return snapshot.public({snapshot.number} if keep else ())
 
     def rollback(self, number: int) -> dict[str, Any]:
         """Begin a new epoch with the state of a snapshot. Works although the present state is damaged."""
@@ -758,6 +766,7 @@ class Stream:
             raise Problem(409, "snapshot_damaged", f"{error}. Fix: another snapshot.") from error
         except UnusableError as error:
             raise Problem(409, "snapshot_unusable", f"{error}. Fix: another snapshot; see the log.") from error
+        self._store.keep_snapshot(record, number)
         epoch = Epoch(record.epoch + 1, record.seq, chosen.epoch, chosen.seq, f"rollback to {number}", time.time())
         return self._begin(record, epoch, method, monitor)
 
@@ -791,7 +800,7 @@ class Stream:
         return {"alarm": None}
 
     def relearn(self) -> dict[str, Any]:
-        """Begin a new epoch whose method also has the confirmed labels, and learns the log again."""
+        """Begin a new epoch whose method has the confirmed labels too, and learns again what the state has learned."""
         self.load()
         record = self.record
         labels = self._store.labels(record)
@@ -802,13 +811,31 @@ class Stream:
         support = (np.stack([one[4] for one in labels]), np.array([one[1] for one in labels]))
         method = make_method(self.config, record.prototypes, support=support)
         monitor, count = Monitor(len(record.prototypes)), 0
+        history = self._history(record)
         for batch in self._store.read_batches(record, 0):
+            if batch.last > history.get(batch.epoch, 0):
+                continue  # it was rolled back
             if batch.learned:
                 method.adapt(batch.features)
                 count += batch.count
             self._observe(monitor, method, batch)
         epoch = Epoch(record.epoch + 1, record.seq, None, None, f"learned again with {len(labels)} labels", time.time())
         return {**self._begin(record, epoch, method, monitor), "labels": len(labels), "samples": count}
+
+    def _history(self, record: StreamRecord) -> dict[int, int]:
+        """The epochs from which the state of a stream comes, each with the last sample of it that the state has."""
+        epochs = {one.epoch: one for one in self._store.epochs(record)}
+        found, epoch, seq = dict[int, int](), record.epoch, record.seq
+        while True:
+            if epoch not in epochs:
+                raise DamagedError(f"epoch {epoch} is not recorded")
+            found[epoch], start = seq, epochs[epoch]
+            if epoch == 0:
+                return found
+            if start.parent_epoch is None or start.parent_seq is None:  # it learned the epoch before it again
+                epoch, seq = epoch - 1, start.start
+            else:
+                epoch, seq = start.parent_epoch, start.parent_seq
 
     def replay(self, method_name: str, parameters: Mapping[str, Any], limit: int) -> dict[str, Any]:
         """What another method would have answered to the log. Nothing of the stream changes.
