@@ -422,11 +422,11 @@ def test_a_body_without_end_is_cut(run_service, problem):
 
 
 def test_all_bodies_together_are_limited(run_service, problem):
-    running = run_service(limits=Limits(received_bytes=150_000, body_seconds=PATIENCE))
+    running = run_service(limits=Limits(received_bytes=8 * 150_000, body_seconds=PATIENCE))
     running.client().stream("cam-1").create(NAMES, problem[1])
     first = connect(running)
     first.sendall(POST + b"Content-Length: 120000\r\n\r\n" + b" " * 110_000)
-    wait_until(lambda: running.service.receiving >= 110_000)
+    wait_until(lambda: running.service.receiving >= 8 * 110_000)  # a byte of JSON counts eight times
     body = json.dumps({"features": problem[0][:200].tolist()}).encode()
     with pytest.raises(ServiceError) as refused:
         running.client().request("POST", "/v1/streams/cam-1/samples", body, {"Content-Type": "application/json"})

@@ -25,7 +25,7 @@ from serve.running import NAMES, PATIENCE, wait_until
 from zeroshift import methods
 from zeroshift.methods import create
 from zeroshift.serve import ServiceError
-from zeroshift.serve.store import open_store, rows_at_once
+from zeroshift.serve.store import open_store
 from zeroshift.serve.stream import Stream
 
 
@@ -186,7 +186,7 @@ def test_an_event_is_written_once_for_all_who_listen(running, problem, monkeypat
         events.close()
 
 
-def test_the_log_is_read_in_parts_of_bounded_size(location, run_service, problem):
+def test_the_log_is_read_in_parts_of_bounded_size(location, run_service, problem, monkeypatch):
     """From every sample on, although a batch has the largest size or one sample."""
     features, prototypes = problem
     running = run_service(location)
@@ -201,9 +201,10 @@ def test_the_log_is_read_in_parts_of_bounded_size(location, run_service, problem
         found = [batch.last for batch in store.read_batches(record, after)]
         assert found == [end for end in ends if end > after]
         assert [row["seq"] for row in stream.log(after)] == list(range(after + 1, 102))
-    assert rows_at_once(record) == 64
-    large = zeroshift.serve.records.StreamRecord(1, "large", {}, np.zeros((2, 8192), np.float32), 0.0, 0, 0)
-    assert rows_at_once(large) * 1024 * 8192 * 4 <= 64 * 2**20
+    assert len(store._batch_rows(record, 0)) == 6
+    monkeypatch.setattr("zeroshift.serve.store.READ_BYTES", 90 * 16 * 4)  # the features of the largest one
+    assert [sum(row[1] for row in store._batch_rows(record, after)) for after in (0, 10, 100)] == [10, 90, 1]
+    assert [batch.last for batch in store.read_batches(record, 3)] == [9, 10, 100, 101]
 
 
 def test_a_backup_while_it_runs(run_service, running, problem, tmp_path):

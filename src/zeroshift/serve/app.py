@@ -22,7 +22,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SkipValidation, ValidationError
 from pydantic_core import from_json, to_json
 from starlette.exceptions import HTTPException
 
@@ -55,6 +55,13 @@ OVERVIEW_SECONDS = 0.5
 BASIC_AUTH = ("/label-studio/", "/predict", "/setup", "/webhook")
 """Addresses that also take a key as the password of a user."""
 WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
+BINARY = (
+    b"application/x-npy", b"application/octet-stream", b"application/x-safetensors", b"application/vnd.safetensors",
+    b"multipart/form-data", b"image/",
+)  # fmt: skip
+"""Types of bodies that are not read as JSON."""
+JSON_WEIGHT = 8
+"""A byte of JSON counts as this many bytes of what is being received: the numbers and lists take more than the text."""
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
 SECURITY = {
     "Content-Security-Policy": (
@@ -99,7 +106,7 @@ class NewStream(Model):
         },
     )
     classes: list[str] = Field(min_length=1, description="Names of the classes.")
-    prototypes: list[list[float]] | None = Field(
+    prototypes: SkipValidation[list[list[float]] | None] = Field(  # checked in a thread, since there may be millions
         None, description="One text embedding of unit length per class. May be left out if the service has an encoder."
     )
     logit_scale: float | None = Field(None, gt=0, le=1e6, description="Scale of the logits; 100 for CLIP.")
@@ -473,7 +480,8 @@ def _add_stream(app: FastAPI) -> None:
     async def create_stream(request: Request, principal: Writer, stream_id: StreamId, body: NewStream) -> Any:
         check_tenant(principal, stream_id)
         request.state.stream = stream_id
-        stream, is_new = await service_of(request).create(stream_id, body.model_dump())
+        settings = {**body.model_dump(exclude={"prototypes"}), "prototypes": body.prototypes}
+        stream, is_new = await service_of(request).create(stream_id, settings)
         return JSONResponse(await _describe(service_of(request), stream), 201 if is_new else 200)
 
     @app.get("/v1/streams/{stream_id:path}", tags=["streams"], summary="A stream, its snapshots and its health")
@@ -545,6 +553,8 @@ async def _describe(service: Service, stream: Stream) -> dict[str, Any]:
     return {
         **await service.overview(stream),
         **stream.record.config,
+        "sample_ms": round(1000 * stream.sample_seconds, 3) if stream.sample_seconds else None,
+        "deadline_seconds": stream.deadline,
         "snapshots": await _snapshots(service, stream),
     }
 
@@ -614,17 +624,14 @@ def _log_rows(stream: Stream, service: Service, after: int, limit: int) -> list[
 async def confirm_labels(service: Service, stream: Stream, labels: list[tuple[int, str]]) -> dict[str, Any]:
     """Store labels that a person confirmed."""
     index = {name: k for k, name in enumerate(stream.classes)}
-    found = []
-    for row, (seq, label) in enumerate(labels):
+    for row, (_, label) in enumerate(labels):
         if label not in index:
             raise Problem(422, "unknown_label", f"{label[:80]!r} is no class of the stream.", row=row)
-        batch = await service.read(service.store.find_batch, stream.record, seq)
-        if batch is None:
-            raise Problem(404, "no_such_sample", f"The log has no sample {seq}.", row=row)
-        found.append((seq, index[label], batch))
-    for seq, label_index, batch in found:
-        await service.read(service.store.add_label, stream.record, seq, label_index, batch)
-    return {"labels": len(await service.read(service.store.labels, stream.record))}
+    chosen = [(seq, index[label]) for seq, label in labels]
+    missing = await service.read(service.store.add_labels, stream.record, chosen)
+    if missing is not None:
+        raise Problem(404, "no_such_sample", f"The log has no sample {labels[missing][0]}.", row=missing)
+    return {"labels": await service.read(service.store.count_labels, stream.record)}
 
 
 def _sample_query(given: Mapping[str, str]) -> SampleQuery:
@@ -793,7 +800,7 @@ class JSONRequest(Request):
     async def json(self) -> Any:
         body = await self.body()
         try:
-            return from_json(body)
+            return await service_of(self).read(from_json, body) if len(body) > LARGE_BODY else from_json(body)
         except ValueError as error:
             if len(body) > LARGE_BODY:
                 raise json.JSONDecodeError("Invalid JSON", "", 0) from error
@@ -831,7 +838,10 @@ class Guard:
         limits, started = service.limits, time.monotonic()
         state = scope.setdefault("state", {})
         status, responded = 500, False
-        size, complete = 0, False
+        headers = dict(scope["headers"])
+        binary = headers.get(b"content-type", b"").strip().lower().startswith(BINARY)
+        limit = limits.body_bytes if binary else min(limits.body_bytes, limits.json_bytes)
+        size, complete, weight = 0, False, 1 if binary else JSON_WEIGHT
         refused: Problem | None = None
 
         async def limited_receive() -> Message:
@@ -846,10 +856,10 @@ class Guard:
                 refused = Problem(408, "too_slow", f"The body did not arrive within {limits.body_seconds:g} s.")
                 raise refused from None
             size += len(message.get("body", b""))
-            service.receiving += len(message.get("body", b""))
+            service.receiving += weight * len(message.get("body", b""))
             complete = not message.get("more_body", False)
-            if size > limits.body_bytes:
-                refused = _too_large(limits.body_bytes)
+            if size > limit:
+                refused = _too_large(limit, binary)
                 raise refused
             if service.receiving > limits.received_bytes:
                 refused = Problem(429, "busy", "Too much is being sent at once. Fix: retry later.", retry_after=1)
@@ -875,9 +885,9 @@ class Guard:
                     refused = problem
             if not scope["path"].isprintable():  # a route would ignore a line feed at the end
                 refused = Problem(400, "invalid_address", "The address has a control character. Fix: leave it out.")
-            declared = dict(scope["headers"]).get(b"content-length", b"0")
-            if declared.isdigit() and int(declared[:20]) > limits.body_bytes:
-                refused = refused or _too_large(limits.body_bytes)
+            declared = headers.get(b"content-length", b"0")
+            if declared.isdigit() and int(declared[:20]) > limit:
+                refused = refused or _too_large(limit, binary)
             if refused is None:
                 try:
                     await self.app(scope, limited_receive, secured_send)
@@ -890,7 +900,7 @@ class Guard:
                 made.headers["Connection"] = "close"
                 await made(scope, receive, secured_send)
         finally:
-            service.receiving -= size
+            service.receiving -= weight * size
             route = getattr(scope.get("route"), "path", "none")
             seconds = time.monotonic() - started
             service.metrics.requests.labels(route, str(status)).inc()
@@ -905,5 +915,6 @@ class Guard:
                 )  # fmt: skip
 
 
-def _too_large(limit: int) -> Problem:
-    return Problem(413, "too_large", f"A body may have {limit:,} bytes. Fix: send fewer samples at a time.")
+def _too_large(limit: int, binary: bool) -> Problem:
+    kind, fix = ("", "") if binary else (" that is not binary", "send features as .npy (application/x-npy), or ")
+    return Problem(413, "too_large", f"A body{kind} may have {limit:,} bytes. Fix: {fix}send fewer samples at a time.")

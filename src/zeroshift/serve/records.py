@@ -106,6 +106,21 @@ class Answers:
     def __len__(self) -> int:
         return len(self.zero_shot)
 
+    @classmethod
+    def empty(cls, n: int, top: int) -> Answers:
+        """Arrays that are still to be written."""
+        shapes = ((n, top), (n, top), (n,), (n,), (n,), (n, 2), (n,))
+        return cls(*(np.empty(shape, dtype) for shape, dtype in zip(shapes, cls.TYPES, strict=True)))
+
+    def fill(self, rows: slice, probabilities: np.ndarray) -> None:
+        """Write the most probable classes of some samples."""
+        order = best_classes(probabilities, self.classes.shape[1])
+        self.classes[rows], self.scores[rows] = order, np.take_along_axis(probabilities, order, axis=1)
+
+    def first(self, top: int) -> Answers:
+        """The answers with fewer predictions."""
+        return replace(self, classes=self.classes[:, :top], scores=self.scores[:, :top])
+
     def _columns(self) -> tuple[np.ndarray, ...]:
         return (
             self.classes, self.scores, self.zero_shot, self.zero_shot_scores, self.entropies, self.distances,
@@ -132,6 +147,19 @@ class Answers:
             arrays.append(np.frombuffer(content, dtype, count, at).reshape(shape))
             at += count * np.dtype(dtype).itemsize
         return cls(*arrays)
+
+
+def best_classes(probabilities: np.ndarray, top: int) -> np.ndarray:
+    """The `top` most probable classes (n, top), best first; of equal ones the first class.
+
+    >>> best_classes(np.array([[0.1, 0.4, 0.1, 0.4]]), 3)
+    array([[1, 3, 0]])
+    """
+    if probabilities.shape[1] <= 4 * top:
+        return np.argsort(-probabilities, axis=1, kind="stable")[:, :top]
+    chosen = np.sort(np.argpartition(-probabilities, top - 1, axis=1)[:, :top], axis=1)
+    scores = np.take_along_axis(probabilities, chosen, axis=1)
+    return np.take_along_axis(chosen, np.argsort(-scores, axis=1, kind="stable"), axis=1)
 
 
 @dataclass(frozen=True)

@@ -51,9 +51,10 @@ def make_server(make_service: Callable[[], Service], *, host: str, port: int, li
     """A server; `run()` serves until SIGINT or SIGTERM."""
 
     class TimedProtocol(H11Protocol):
-        """Closes connections whose request line and headers do not arrive in time."""
+        """Closes connections whose headers do not arrive in time, or that take nothing more of an answer."""
 
         timer: asyncio.TimerHandle | None = None
+        write_timer: asyncio.TimerHandle | None = None
 
         def _is_idle(self) -> bool:
             return self.cycle is None or self.cycle.response_complete
@@ -69,7 +70,32 @@ def make_server(make_service: Callable[[], Service], *, host: str, port: int, li
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            # The next part of an answer is written when all of the last one was taken: what is left only shrinks.
+            transport.set_write_buffer_limits(high=0)
             self._watch()
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._watch_writing()
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._end_write_timer()
+
+        def _watch_writing(self) -> None:
+            left = self.transport.get_write_buffer_size()
+            self.write_timer = self.loop.call_later(limits.write_seconds, self._abort_if_stuck, left)
+
+        def _abort_if_stuck(self, before: int) -> None:
+            if self.transport.get_write_buffer_size() < before:
+                self._watch_writing()
+            else:
+                self.transport.abort()
+
+        def _end_write_timer(self) -> None:
+            if self.write_timer is not None:
+                self.write_timer.cancel()
+                self.write_timer = None
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
@@ -83,6 +109,7 @@ def make_server(make_service: Callable[[], Service], *, host: str, port: int, li
             if self.timer is not None:
                 self.timer.cancel()
                 self.timer = None
+            self._end_write_timer()
             super().connection_lost(exc)
 
     app = create_app(make_service)

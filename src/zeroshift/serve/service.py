@@ -23,8 +23,9 @@ from zeroshift._version import __version__
 from zeroshift.arrays import UNIT_NORM_TOLERANCE
 from zeroshift.serve.encoding import EncoderPool
 from zeroshift.serve.errors import Problem
-from zeroshift.serve.inputs import Samples, check_stream_id, feature_items, is_text
+from zeroshift.serve.inputs import Samples, as_matrix, check_stream_id, feature_items, is_text
 from zeroshift.serve.keys import AccessKeys, Principal
+from zeroshift.serve.learners import Learners
 from zeroshift.serve.records import CANARY, Batch, DamagedError, DeletedError, StoreError, StreamRecord, is_canary
 from zeroshift.serve.store import Committer, SqlStore
 from zeroshift.serve.stream import SampleRequest, Stream, make_method
@@ -36,6 +37,10 @@ CANARIES = 100
 
 DEFAULT_METHOD = "anchored_mixture_online"
 DEFAULT_TOP = 10
+LARGE_MATRIX = 2**18
+"""Numbers from which features are checked in a thread."""
+TRIAL_SAMPLES = 8
+"""By then the usual methods have estimated everything once."""
 READY_SECONDS = 1.0
 """A readiness check this recent is not repeated."""
 CANARY_SECONDS = 10.0
@@ -49,11 +54,23 @@ class Limits:
     """What one client can ask for."""
 
     body_bytes: int = 64 * 2**20
+    json_bytes: int = 24 * 2**20
+    """Of a body in JSON, which takes many times its size while it is read."""
     body_seconds: float = 30.0
     """From the headers of a request to the end of its body."""
     header_seconds: float = 10.0
+    write_seconds: float = 30.0
+    """A connection is closed if the client takes nothing of its answer for so long."""
     samples: int = 1024
     """Per request."""
+    predictions: int = 100_000
+    """Per answer: samples times `top`."""
+    scores: int = 2**22
+    """Per request: samples times classes."""
+    wait_seconds: float = 30.0
+    """A request that is not begun by then is refused."""
+    sample_seconds: float = 5.0
+    """Streams that need longer for one sample are refused."""
     queued_samples: int = 4096
     """Per stream."""
     queued_images: int = 1024
@@ -111,7 +128,7 @@ class Service:
         """Bytes of the bodies of requests that are not answered yet."""
         self._replays = 0
         self._committer = Committer(store)
-        self._threads = ThreadPoolExecutor(threads or max(2, os.cpu_count() or 1), "zeroshift-stream")
+        self._learners = Learners(threads or max(2, os.cpu_count() or 1))
         self._reading = ThreadPoolExecutor(4, "zeroshift-read")
         self._subscribers: dict[str, set[asyncio.Queue[Event]]] = {}
         self._rates: dict[str, tuple[float, float]] = {}
@@ -167,7 +184,7 @@ class Service:
         if self.encoder is not None:
             await self.encoder.close()
         await asyncio.get_running_loop().run_in_executor(None, self._committer.close)
-        self._threads.shutdown()
+        self._learners.shutdown()
         self._reading.shutdown()
         self.store.close()
 
@@ -205,7 +222,8 @@ class Service:
 
     def _add(self, record: StreamRecord) -> Stream:
         stream = Stream(
-            record, self.store, self._committer, self._threads, max_queued=self.limits.queued_samples,
+            record, self.store, self._committer, self._learners.learner(health=is_canary(record.id)),
+            max_queued=self.limits.queued_samples, deadline=self.limits.wait_seconds,
             on_event=self._publish, on_batch=self.metrics.count_batch,
         )  # fmt: skip
         self.streams[record.id] = stream
@@ -246,29 +264,58 @@ class Service:
         if len(config["classes"]) > self.limits.classes:
             raise Problem(422, "too_many_classes", f"A stream may have {self.limits.classes} classes.")
         prototypes = await self._prototypes(config, body.get("prototypes"))
+        if (existing := await self._same(name, config, prototypes)) is not None:
+            return existing, False
+        cost = await self._sample_cost(config, prototypes)
         async with self._creating:
-            existing = self._known(name)
-            if existing is None and (found := await self.read(self.store.find_stream, name)) is not None:
-                existing = self._add(found)
-            if existing is not None:
-                if existing.record.same_as(config, prototypes):
-                    return existing, False
-                raise Problem(
-                    409, "stream_exists", f"There is another stream {name!r}, with other classes, prototypes or "
-                    "settings. Fix: another name, or delete that one.",
-                )  # fmt: skip
+            if (existing := await self._same(name, config, prototypes)) is not None:
+                return existing, False
             if self.count >= self.limits.streams:
                 raise Problem(429, "too_many_streams", f"The service has {self.limits.streams} streams, as it may.")
-            try:
-                await asyncio.get_running_loop().run_in_executor(self._threads, make_method, config, prototypes)
-            except (ValueError, TypeError, MemoryError, OverflowError) as error:
-                raise Problem(422, "invalid_stream", str(error)[:1000]) from error
             record = await self.read(self.store.create_stream, name, config, prototypes)
             if not record.same_as(config, prototypes):
                 raise Problem(409, "stream_exists", f"There is another stream {name!r}. Fix: another name.")
             stream = self._known(name) or self._add(record)  # a request that came meanwhile may have found it
+            stream.sample_seconds = stream.learner.longest = cost
         log.info("stream created", extra={"stream": name, "method": config["method"]})
         return stream, True
+
+    async def _same(self, name: str, config: Mapping[str, Any], prototypes: np.ndarray) -> Stream | None:
+        """The stream of this name, if there is one; Problem 409 if it is another."""
+        existing = self._known(name)
+        if existing is None and (found := await self.read(self.store.find_stream, name)) is not None:
+            existing = self._known(name) or self._add(found)
+        if existing is not None and not existing.record.same_as(config, prototypes):
+            raise Problem(
+                409, "stream_exists", f"There is another stream {name!r}, with other classes, prototypes or "
+                "settings. Fix: another name, or delete that one.",
+            )  # fmt: skip
+        return existing
+
+    async def _sample_cost(self, config: Mapping[str, Any], prototypes: np.ndarray) -> float:
+        """Processor time of the slowest of the first samples of a new stream; Problem 422 if it takes too long."""
+
+        def measure() -> float:
+            method, longest = make_method(config, prototypes), 0.0
+            for number in range(TRIAL_SAMPLES):
+                started = time.thread_time()
+                method.adapt(prototypes[number % len(prototypes)])
+                longest = max(longest, time.thread_time() - started)
+                if longest > self.limits.sample_seconds:
+                    break
+            return longest
+
+        try:
+            cost = float(await self._learners.measure(measure))
+        except (ValueError, TypeError, MemoryError, OverflowError) as error:
+            raise Problem(422, "invalid_stream", str(error)[:1000]) from error
+        if cost > self.limits.sample_seconds:
+            raise Problem(
+                422, "too_slow", f"One sample of {config['method']} with {len(prototypes)} classes and d = "
+                f"{prototypes.shape[1]} takes {cost:.3g} s here, and may take {self.limits.sample_seconds:g} s. Fix: "
+                "features with fewer dimensions, fewer classes, or another method, such as adapt_online.",
+            )  # fmt: skip
+        return cost
 
     async def _prototypes(self, config: dict[str, Any], given: Any) -> np.ndarray:
         classes = config["classes"]
@@ -281,11 +328,7 @@ class Service:
             config.setdefault("logit_scale", float(self.encoder.encoder.logit_scale))
             return await self.encoder.prototypes(classes)
         config.setdefault("logit_scale", 100.0)
-        try:
-            with np.errstate(over="ignore"):
-                prototypes = np.array(given, np.float64).astype(np.float32)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise Problem(422, "invalid_prototypes", "prototypes must be lists of numbers of equal length.") from error
+        prototypes = await self.read(as_matrix, given, "prototypes")
         if prototypes.ndim != 2 or len(prototypes) != len(classes) or not prototypes.shape[1] >= 1:
             raise Problem(
                 422, "invalid_prototypes", f"prototypes must be one list of numbers per class ({len(classes)}); "
@@ -318,13 +361,24 @@ class Service:
                 413 if samples.count else 422, "too_many_samples" if samples.count else "no_samples",
                 f"A request has 1 to {self.limits.samples} samples; this one has {samples.count}.",
             )  # fmt: skip
+        classes, dimension = stream.record.prototypes.shape
+        top = min(samples.top or DEFAULT_TOP, classes)
+        if samples.count * top > self.limits.predictions or samples.count * classes > self.limits.scores:
+            most = min(self.limits.predictions // top, self.limits.scores // classes)
+            raise Problem(
+                422, "answer_too_large", f"{samples.count} samples with {top} predictions of {classes} classes are too "
+                f"many for one answer. Fix: at most {most} samples at a time"
+                f"{', or a smaller top' if samples.count * classes <= self.limits.scores else ''}.",
+            )  # fmt: skip
         if samples.features is not None:
-            items: Any = feature_items(samples.features, samples.keys, stream.record.prototypes.shape[1])
+            given = samples.features, samples.keys, dimension
+            large = samples.features.size > LARGE_MATRIX
+            items: Any = await self.read(feature_items, *given) if large else feature_items(*given)
         else:
             items = self._encode(stream, samples)
         request = SampleRequest(
-            items=items, count=samples.count, keys=samples.keys, learn=samples.learn,
-            top=samples.top or DEFAULT_TOP, key=key, features=samples.features,
+            items=items, count=samples.count, keys=samples.keys, learn=samples.learn, top=top, key=key,
+            features=samples.features,
         )  # fmt: skip
         try:
             return await stream.submit(request)

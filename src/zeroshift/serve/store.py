@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -78,7 +79,7 @@ SNAPSHOT_COLUMNS = "number, epoch, seq, time, size, checksum, environment, monit
 SCRATCH_PREFIX = "zeroshift-"
 """How the names of folders begin in which states are written and read."""
 
-READ_ROWS, READ_BYTES, LARGEST_BATCH = 64, 64 * 2**20, 1024
+READ_ROWS, READ_BYTES = 64, 16 * 2**20
 
 T = TypeVar("T")
 
@@ -344,19 +345,24 @@ class SqlStore(ABC):
 
     def read_batches(self, stream: StreamRecord, after: int) -> Iterator[Batch]:
         """The log in order, from the batch that contains sample `after + 1`. DamagedError at a damaged row."""
-        rows = rows_at_once(stream)
-        while True:
-            found = self._read(
-                f"SELECT {BATCH_COLUMNS} FROM batches WHERE stream = ? AND first + count - 1 > ? AND first >= "
-                "COALESCE((SELECT MAX(first) FROM batches WHERE stream = ? AND first <= ?), 0) ORDER BY first LIMIT ?",
-                (stream.number, after, stream.number, after + 1, rows),
-            )
-            for row in found:
+        while rows := self._batch_rows(stream, after):
+            for row in rows:
                 batch = Batch.from_row(row, stream.prototypes.shape[1])
                 yield batch
                 after = batch.last
-            if len(found) < rows:
-                return
+
+    def _batch_rows(self, stream: StreamRecord, after: int) -> list[tuple[Any, ...]]:
+        """The next rows of the log, up to `READ_ROWS` and `READ_BYTES`, but at least one."""
+        which = (
+            "FROM batches WHERE stream = ? AND first + count - 1 > ? AND first >= "
+            "COALESCE((SELECT MAX(first) FROM batches WHERE stream = ? AND first <= ?), 0) ORDER BY first LIMIT ?"
+        )
+        values = (stream.number, after, stream.number, after + 1)
+        sizes = [
+            one[0] for one in self._read(f"SELECT LENGTH(features) + LENGTH(answers) {which}", (*values, READ_ROWS))
+        ]
+        fitting = sum(total <= READ_BYTES for total in accumulate(sizes))
+        return self._read(f"SELECT {BATCH_COLUMNS} {which}", (*values, max(1, fitting))) if sizes else []
 
     def first_sample(self, stream: StreamRecord) -> int:
         """Number of the first sample that is still in the log; 0 if there is none."""
@@ -506,19 +512,36 @@ class SqlStore(ABC):
         """Sample number and bytes of each, newest first."""
         return [(seq, size) for seq, size in self._read(f"{THUMBNAIL_SIZES} ORDER BY seq DESC", (stream.number,))]
 
-    def add_label(self, stream: StreamRecord, seq: int, label: int, batch: Batch) -> None:
-        """Keep a confirmed label with the features of its sample, which the log may lose."""
-        row = seq - batch.first
-        values = (
-            seq, label, int(batch.answers.classes[row, 0]), int(batch.answers.zero_shot[row]),
-            batch.features[row].astype("<f4").tobytes(),
-        )  # fmt: skip
-        self._do(
-            "INSERT INTO labels (stream, seq, label, predicted, zero_shot, features, time, checksum) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (stream, seq) "
-            "DO UPDATE SET label = excluded.label, time = excluded.time, checksum = excluded.checksum",
-            (stream.number, *values, time.time(), row_checksum(values)),
-        )
+    def add_labels(self, stream: StreamRecord, labels: Sequence[tuple[int, int]]) -> int | None:
+        """Keep confirmed labels (sample, class) with the features of the samples, which the log may lose.
+
+        If the log does not have all the samples, nothing is stored, and the place of one that is missing is returned.
+        """
+        found, batch = [], None
+        for place in sorted(range(len(labels)), key=lambda place: labels[place][0]):
+            seq, label = labels[place]
+            if batch is None or seq > batch.last:
+                batch = self.find_batch(stream, seq)
+            if batch is None:
+                return place
+            row = seq - batch.first
+            answers, features = batch.answers, batch.features[row].astype("<f4").tobytes()
+            found.append((seq, label, int(answers.classes[row, 0]), int(answers.zero_shot[row]), features))
+
+        def add(execute: Callable[..., Any]) -> None:
+            for values in found:
+                execute(
+                    "INSERT INTO labels (stream, seq, label, predicted, zero_shot, features, time, checksum) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (stream, seq) "
+                    "DO UPDATE SET label = excluded.label, time = excluded.time, checksum = excluded.checksum",
+                    (stream.number, *values, time.time(), row_checksum(values)),
+                )
+
+        self._write(add)
+        return None
+
+    def count_labels(self, stream: StreamRecord) -> int:
+        return int(self._read("SELECT COUNT(*) FROM labels WHERE stream = ?", (stream.number,))[0][0])
 
     def labels(self, stream: StreamRecord) -> list[tuple[int, int, int, int, np.ndarray]]:
         """Sample number, label, predicted class, zero-shot's class and features (d,) of every confirmed label."""
@@ -557,12 +580,9 @@ class SqlStore(ABC):
     def _check_stream(self, stream: StreamRecord) -> Iterator[str]:
         dimension, expected, start = stream.prototypes.shape[1], None, 0
         after = 0
-        while rows := self._read(
-            f"SELECT {BATCH_COLUMNS} FROM batches WHERE stream = ? AND first > ? ORDER BY first LIMIT ?",
-            (stream.number, after, rows_at_once(stream)),
-        ):
+        while rows := self._batch_rows(stream, after):
             for row in rows:
-                after = first = row[0]
+                first, after = row[0], row[0] + max(0, row[1] - 1)
                 start = start or first
                 if expected is not None and first != expected:
                     yield f"the log has no samples {expected} to {first - 1}"
@@ -619,11 +639,6 @@ def _check_schema(found: Sequence[tuple[Any, ...]]) -> None:
             f"the store has schema {value}, this version of zeroshift uses {SCHEMA}. "
             "Fix: use the version that made it, or another store."
         )
-
-
-def rows_at_once(stream: StreamRecord) -> int:
-    """Rows of the log that are read together: up to `READ_ROWS`, and `READ_BYTES` if they are as large as can be."""
-    return max(1, min(READ_ROWS, READ_BYTES // (LARGEST_BATCH * 4 * stream.prototypes.shape[1])))
 
 
 def content_checksum(content: bytes, monitor: str, epoch: int, seq: int) -> str:
