@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -37,7 +38,7 @@ from zeroshift.serve.inputs import (
     parse_keys_header,
     parse_samples,
 )
-from zeroshift.serve.keys import LOCAL, REREAD_SECONDS, Principal
+from zeroshift.serve.keys import ASKING, LOCAL, REREAD_SECONDS, Principal
 from zeroshift.serve.service import Event, Service, usable_methods, visible
 from zeroshift.serve.stream import Stream
 
@@ -264,6 +265,7 @@ async def principal_of(request: Request) -> Principal:
     principal = getattr(request.state, "principal", None) or await identify(request)
     service_of(request).check_rate(principal.key)
     request.state.key = principal.key
+    ASKING.set(principal)
     return principal
 
 
@@ -340,9 +342,8 @@ def _add_streams(app: FastAPI) -> None:
     @app.get("/v1/events", tags=["streams"], summary="Server-sent events of all streams")
     async def all_events(request: Request, principal: Reader) -> Any:
         service = service_of(request)
-        if service.overviews >= service.limits.subscribers:
-            raise Problem(429, "too_many_subscribers", f"{service.overviews} clients listen already.", retry_after=10)
-        return _event_response(_overview_events(service, principal))
+        release = service.take("listeners", service.limits.subscribers)
+        return EventStream(_overview_events(service, principal), release)
 
     @app.get("/v1/methods", tags=["streams"], summary="Methods that a stream can have")
     async def list_methods(request: Request, principal: Reader) -> Any:
@@ -386,14 +387,25 @@ def _add_streams(app: FastAPI) -> None:
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     ) -> Any:
         stream = await find_stream(request, principal, stream_id)
-        samples = await service_of(request).read(_log_rows, stream, service_of(request), after, limit)
-        return {"samples": samples, "last": stream.record.seq}
+        service = service_of(request)
+        return Response(await service.read(_log_page, stream, service, after, limit), media_type="application/json")
 
     @app.get("/v1/streams/{stream_id:path}/events", tags=["streams"], summary="Server-sent events")
     async def events(request: Request, principal: Reader, stream_id: StreamId) -> Any:
         stream = await find_stream(request, principal, stream_id)
         service = service_of(request)
-        return _event_response(_events(service, stream, service.subscribe(stream), principal))
+        release = service.take("listeners")
+        try:
+            waiting = service.subscribe(stream)
+        except Problem:
+            release()
+            raise
+
+        def ended() -> None:
+            service.unsubscribe(stream, waiting)
+            release()
+
+        return EventStream(_events(service, stream, waiting, principal), ended)
 
     @app.get("/v1/streams/{stream_id:path}/statistics", tags=["streams"], summary="Everything a dashboard shows")
     async def statistics(request: Request, principal: Reader, stream_id: StreamId) -> Any:
@@ -440,6 +452,7 @@ def _add_streams(app: FastAPI) -> None:
     @app.post("/v1/streams/{stream_id:path}/snapshots", tags=["snapshots"], summary="Take a snapshot now")
     async def take_snapshot(request: Request, principal: Writer, stream_id: StreamId) -> Any:
         stream = await find_stream(request, principal, stream_id)
+        await service_of(request).check_bytes()
         return await run_command(stream, lambda: stream.take_snapshot(keep=principal.may("admin")))
 
     @app.post("/v1/streams/{stream_id:path}/rollback", tags=["snapshots"], summary="Begin a new epoch with a snapshot")
@@ -515,7 +528,8 @@ def _add_operations(app: FastAPI) -> None:
 
     @app.get("/v1/whoami", tags=["operation"], summary="The scope of the key")
     async def whoami(principal: Reader) -> Any:
-        return {"key": principal.key, "scope": principal.scope, "prefix": principal.prefix}
+        about = {"key": principal.key, "scope": principal.scope, "prefix": principal.prefix}
+        return {**about, "quota": asdict(principal.quota)}
 
 
 def _add_dashboard(app: FastAPI) -> None:
@@ -607,6 +621,10 @@ async def _disagreements(service: Service, stream: Stream, labels: Sequence[Any]
     ]
 
 
+def _log_page(stream: Stream, service: Service, after: int, limit: int) -> bytes:
+    return to_json({"samples": _log_rows(stream, service, after, limit), "last": stream.record.seq})
+
+
 def _log_rows(stream: Stream, service: Service, after: int, limit: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for batch in service.store.read_batches(stream.record, after):
@@ -678,8 +696,18 @@ async def _parse_form(request: Request, service: Service) -> Samples:
     return samples
 
 
-def _event_response(events: AsyncIterator[str]) -> Response:
-    return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+class EventStream(StreamingResponse):
+    """Server-sent events. `ended` is called at the end, also of those that nobody began to read."""
+
+    def __init__(self, events: AsyncIterator[str], ended: Callable[[], None]) -> None:
+        super().__init__(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
 
 
 async def _events(
@@ -710,14 +738,12 @@ async def _events(
                 return
     finally:
         stopping.cancel()
-        service.unsubscribe(stream, waiting)
 
 
 async def _overview_events(service: Service, principal: Principal) -> AsyncIterator[str]:
     """`hello` with all streams; then `streams`: those that have changed, and the names of those that were deleted."""
     known: dict[str, Any] | None = None
     stopping = asyncio.ensure_future(service.stopping.wait())
-    service.overviews += 1
     try:
         while not stopping.done() and await service.still_allows(principal):
             started = time.monotonic()
@@ -734,7 +760,6 @@ async def _overview_events(service: Service, principal: Principal) -> AsyncItera
             # Many streams are compared less often, so that this never keeps the service busy.
             await asyncio.wait({stopping}, timeout=max(OVERVIEW_SECONDS, 10 * (time.monotonic() - started)))
     finally:
-        service.overviews -= 1
         stopping.cancel()
 
 

@@ -7,12 +7,14 @@ import hmac
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 from zeroshift.serve.store import SqlStore
+from zeroshift.serve.tenants import NO_QUOTA, Quota, quota_of
 
-__all__ = ["LOCAL", "SCOPES", "AccessKeys", "Principal", "add_key", "list_keys", "remove_key"]
+__all__ = ["ASKING", "LOCAL", "SCOPES", "AccessKeys", "Principal", "add_key", "list_keys", "remove_key"]
 
 SCOPES = ("read", "write", "admin")
 """Each includes those before it."""
@@ -30,16 +32,22 @@ class Principal:
     scope: str
     prefix: str = ""
     """The streams it may use are those whose ids start with this."""
+    quota: Quota = NO_QUOTA
 
     def may(self, scope: str) -> bool:
         return SCOPES.index(self.scope) >= SCOPES.index(scope)
 
 
 LOCAL = Principal("local", "admin")
-"""Everybody, in a service without keys."""
+"""Everybody, in a service without keys; and the service itself."""
+
+ASKING: ContextVar[Principal] = ContextVar("asking", default=LOCAL)
+"""Who sent the request that is being answered."""
 
 
-def add_key(store: SqlStore, scope: str, prefix: str = "", name: str = "") -> str:
+def add_key(
+    store: SqlStore, scope: str, prefix: str = "", name: str = "", quota: Mapping[str, int] | None = None
+) -> str:
     """Make a key and return it; it cannot be shown again."""
     if scope not in SCOPES:
         raise ValueError(f"scope must be one of {', '.join(SCOPES)}; got {scope!r}.")
@@ -56,6 +64,7 @@ def add_key(store: SqlStore, scope: str, prefix: str = "", name: str = "") -> st
         "prefix": prefix,
         "name": name,
         "created": time.time(),
+        **({"quota": dict(quota)} if quota else {}),
     }
     store.change_access_keys(lambda keys: [*keys, entry])
     return f"zs_{number}_{secret}"
@@ -109,4 +118,5 @@ class AccessKeys:
 
 
 def _principal(entry: Mapping[str, Any]) -> Principal:
-    return Principal(entry["id"], entry["scope"], entry["prefix"])
+    quota = quota_of(entry["prefix"], entry.get("quota", {}))
+    return Principal(entry["id"], entry["scope"], entry["prefix"], quota)

@@ -131,6 +131,10 @@ class Answers:
         """The answers to some of the samples, from `start` to before `stop`."""
         return Answers(*(column[start:stop] for column in self._columns()))
 
+    @property
+    def nbytes(self) -> int:
+        return 8 + sum(column.nbytes for column in self._columns())
+
     def to_bytes(self) -> bytes:
         head = struct.pack("<II", len(self), self.classes.shape[1])
         return head + b"".join(
@@ -184,6 +188,11 @@ class Batch:
     @property
     def count(self) -> int:
         return len(self.answers)
+
+    @property
+    def nbytes(self) -> int:
+        """Of features and answers in the store."""
+        return self.features.nbytes + self.answers.nbytes
 
     @property
     def last(self) -> int:

@@ -74,6 +74,7 @@ STREAM_COLUMNS = "number, id, config, prototypes, dimension, created, checksum, 
 STREAM_TABLES = ("epochs", "batches", "sample_keys", "requests", "snapshots", "kept_snapshots", "thumbnails", "labels")
 BATCH_COLUMNS = "first, count, epoch, learned, time, keys, features, answers, checksum"
 THUMBNAIL_SIZES = "SELECT seq, LENGTH(content) FROM thumbnails WHERE stream = ?"
+LOG_BYTES = "COALESCE(SUM(LENGTH(features) + LENGTH(answers)), 0)"
 SNAPSHOT_COLUMNS = "number, epoch, seq, time, size, checksum, environment, monitor, file"
 
 SCRATCH_PREFIX = "zeroshift-"
@@ -385,12 +386,12 @@ class SqlStore(ABC):
         return batch if batch is not None and batch.first <= seq <= batch.last else None
 
     def compact(self, stream: StreamRecord, through: int) -> int:
-        """Delete the log up to sample `through`, with the keys of these samples; the number of deleted batches."""
+        """Delete the log up to sample `through`, with the keys of these samples; how many bytes that were."""
 
         def delete(execute: Callable[..., Any]) -> int:
-            deleted = execute(
-                "DELETE FROM batches WHERE stream = ? AND first + count - 1 <= ?", (stream.number, through)
-            ).rowcount
+            old = "FROM batches WHERE stream = ? AND first + count - 1 <= ?"
+            deleted = execute(f"SELECT {LOG_BYTES} {old}", (stream.number, through)).fetchone()[0]
+            execute(f"DELETE {old}", (stream.number, through))
             left = execute("SELECT COALESCE(MIN(first), ?) FROM batches WHERE stream = ?", (through + 1, stream.number))
             before = left.fetchone()[0]
             execute("DELETE FROM sample_keys WHERE stream = ? AND seq < ?", (stream.number, before))
@@ -398,6 +399,12 @@ class SqlStore(ABC):
             return int(deleted)
 
         return self._write(delete)
+
+    def stored_bytes(self, stream: StreamRecord) -> int:
+        """Bytes of the prototypes, the log and the snapshots."""
+        log = self._read(f"SELECT {LOG_BYTES} FROM batches WHERE stream = ?", (stream.number,))
+        snapshots = self._read("SELECT COALESCE(SUM(size), 0) FROM snapshots WHERE stream = ?", (stream.number,))
+        return stream.prototypes.nbytes + int(log[0][0]) + int(snapshots[0][0])
 
     # Epochs and snapshots
 

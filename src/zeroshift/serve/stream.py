@@ -201,6 +201,10 @@ class Stream:
         """Samples that wait or are being computed."""
         self.indicators: dict[str, float | None] = {"order": None, "reliability": None}
         """What the method says about the stream: strength of an order, weight of what it has learned."""
+        self.stored: int | None = None
+        """Bytes in the store, when they were measured; None if they must be."""
+        self.grown = 0
+        """Bytes stored since then, without what was deleted."""
         self.latencies: deque[float] = deque(maxlen=1000)
         """Seconds from arrival to answer of the last requests."""
 
@@ -418,6 +422,7 @@ class Stream:
         raised = append.alarm is not None and self.record.alarm is None
         self.record = append.after()
         for batch in append.batches:
+            self.grown += batch.nbytes
             self._count_since_snapshot(batch.count)
             self._on_batch(self, batch, seconds)
             self._on_event(self, "samples", {"first": batch.first, "last": batch.last, "epoch": batch.epoch})
@@ -467,7 +472,7 @@ class Stream:
 
     def _recover(self) -> Generator[None, None, Method]:
         if self._lost:
-            self._method = None
+            self._method, self.stored = None, None  # a write that failed was counted
         started = time.monotonic()
         record = self._store.claim(self.record.number)
         if (last := self._store.last_sample(record)) > record.seq:
@@ -758,7 +763,9 @@ class Stream:
         assert self._method is not None
         with self._temporary_path() as path:
             self._method.save(path)
-            return path.read_bytes()
+            content = path.read_bytes()
+        self.grown += len(content)
+        return content
 
     @contextmanager
     def _temporary_path(self) -> Iterator[Path]:
@@ -787,11 +794,12 @@ class Stream:
         old = superfluous(snapshots, self._store.kept_snapshots(record), count)
         if old:
             self._store.delete_snapshots(record, old)
+            self.grown -= sum(one.size for one in old)
         gone = {one.number for one in old}
         own = [one.seq for one in snapshots if one.epoch == record.epoch and one.number not in gone]
         own = own[: newest_kept(count)]
         if config["retain"] is not None and len(own) > 1:
-            self._store.compact(record, min(min(own), record.seq - config["retain"]))
+            self.grown -= self._store.compact(record, min(min(own), record.seq - config["retain"]))
 
     def _on_event_later(self, name: str, content: dict[str, Any]) -> None:
         """Publish an event from a thread."""
