@@ -281,6 +281,19 @@ def test_names_of_keys_are_one_line(guarded):
     assert len(lines) == len(guarded.keys)
 
 
+@pytest.mark.parametrize("kind", [None, "application/x-www-form-urlencoded"])  # the second one is what curl sends
+def test_a_missing_content_type_is_named(running, kind):
+    headers = {} if kind is None else {"Content-Type": kind}
+    body = b'{"classes": ["a", "b"], "prototypes": [[1, 0], [0, 1]]}'
+    status, answer = send(running.url, "PUT", "/v1/streams/cam-1", headers, body)
+    assert (status, answer["error"]["code"]) == (415, "unsupported_type")
+    assert "Fix: Content-Type: application/json" in answer["error"]["message"]
+    assert send(running.url, "PUT", "/v1/streams/cam-1", {"Content-Type": "application/json"}, body)[0] == 201
+    status, answer = send(running.url, "POST", "/v1/streams/cam-1/samples", headers, b"\x93NUMPY")
+    assert status in (415, 422)
+    assert "application/x-npy" in answer["error"]["message"]
+
+
 def test_label_studio_sends_the_key_as_a_password(guarded):
     password = base64.b64encode(f"label-studio:{guarded.keys['write']}".encode()).decode()
     headers = {"Authorization": f"Basic {password}", "Content-Type": "application/json"}

@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
+from html import escape
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -547,11 +548,34 @@ def _add_dashboard(app: FastAPI) -> None:
     async def dashboard() -> Any:
         return answer(page)
 
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Any:
+        return Response(_requests_page(app), media_type="text/html; charset=utf-8")
+
     @app.get("/dashboard/{name}", include_in_schema=False)
     async def dashboard_file(name: str) -> Any:
         if name not in files:
             raise Problem(404, "not_found", "There is no such page.")
         return answer(files[name])
+
+
+def _requests_page(app: FastAPI) -> str:
+    """A list of all requests, which needs no code of other sites."""
+    rows = [
+        f"<tr><td>{method.upper()}</td><td><code>{escape(path)}</code></td><td>{escape(one['summary'])}</td></tr>"
+        for path, methods in app.openapi()["paths"].items()
+        for method, one in methods.items()
+    ]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>zeroshift: requests</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<link rel="icon" href="dashboard/icon.svg" type="image/svg+xml">'
+        '<link rel="stylesheet" href="dashboard/style.css"></head><body>'
+        '<header class="bar"><a class="brand" href="./">zeroshift</a></header><main id="main"><h1>Requests</h1>'
+        '<p><a href="openapi.json">openapi.json</a> describes their parameters, bodies and answers, for programs.</p>'
+        f"<table><thead><tr><th>method</th><th>address</th><th>what it does</th></tr></thead><tbody>{''.join(rows)}"
+        "</tbody></table></main></body></html>"
+    )
 
 
 async def run_command(stream: Stream, run: Callable[[], Any]) -> Any:
@@ -800,7 +824,11 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
-        first = error.errors()[0]
+        first, kind = error.errors()[0], request.headers.get("content-type", "")
+        if first["loc"] == ("body",) and request.method != "GET" and "json" not in kind.lower():
+            sent = f"Content-Type is {kind[:80]!r}" if kind else "The header Content-Type is missing"
+            message = f"{sent}, and the body must be JSON. Fix: Content-Type: application/json."
+            return answer(request, Problem(415, "unsupported_type", message))
         where = ".".join(str(part) for part in first["loc"])[:200]
         return answer(request, Problem(422, "invalid_request", f"{where}: {first['msg']}"[:500]))
 
