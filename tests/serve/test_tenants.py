@@ -17,7 +17,7 @@ import pytest
 from serve.running import NAMES, PATIENCE, wait_until
 from zeroshift.serve import ServiceError
 from zeroshift.serve.keys import add_key
-from zeroshift.serve.tenants import Readers, parse_quota
+from zeroshift.serve.tenants import SharedThreads, parse_quota
 
 
 def refusal(call) -> dict:
@@ -142,7 +142,7 @@ def test_listeners_and_replays_are_counted_by_prefix(tenants, problem, monkeypat
 
 def test_no_tenant_keeps_the_reading_threads_to_itself():
     async def run() -> list[str]:
-        readers, order = Readers(4), list[str]()
+        readers, order = SharedThreads(4, "test"), list[str]()
         proceed = threading.Event()
 
         def read(name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import tempfile
 import threading
 import time
@@ -206,6 +207,8 @@ def _serve(server: Server, when_started: Callable[[], None], host: str, port: in
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000)
+    # A thread that computes lets the event loop run after this time, not 5 ms: a request changes threads several times.
+    sys.setswitchinterval(0.0005)
     with suppress(SystemExit):  # how uvicorn says that it could not start
         server.run()
     if not server.started:
@@ -340,7 +343,7 @@ def add(
     For example: zeroshift serve keys add --store streams --scope write --prefix team-a/
 
     For example: zeroshift serve keys add --store streams --scope write --prefix team-b/ --quota bytes=1GB,rows=1000
-    """  # fmt: skip
+    """
     from zeroshift.serve.keys import add_key
     from zeroshift.serve.tenants import parse_quota
 

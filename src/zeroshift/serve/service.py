@@ -29,7 +29,7 @@ from zeroshift.serve.learners import Learners
 from zeroshift.serve.records import CANARY, Batch, DamagedError, DeletedError, StoreError, StreamRecord, is_canary
 from zeroshift.serve.store import Committer, SqlStore
 from zeroshift.serve.stream import SampleRequest, Stream, make_method
-from zeroshift.serve.tenants import Readers, Usage, check
+from zeroshift.serve.tenants import SharedThreads, Usage, check
 
 __all__ = ["Event", "Limits", "Service"]
 
@@ -132,7 +132,7 @@ class Service:
         self._replaying = ThreadPoolExecutor(max(1, self.limits.replays), "zeroshift-replay")
         self._committer = Committer(store)
         self._learners = Learners(threads or max(2, os.cpu_count() or 1))
-        self._reading = Readers(4)
+        self._reading = SharedThreads(4, "zeroshift-read")
         self._subscribers: dict[str, set[asyncio.Queue[Event]]] = {}
         self._rates: dict[str, tuple[float, float]] = {}
         self._ready_at, self._ready = float("-inf"), dict[str, Any]()
@@ -229,8 +229,9 @@ class Service:
             return False
 
     def _add(self, record: StreamRecord) -> Stream:
+        learner = self._learners.learner(record.id.partition("/")[0], health=is_canary(record.id))
         stream = Stream(
-            record, self.store, self._committer, self._learners.learner(health=is_canary(record.id)),
+            record, self.store, self._committer, learner,
             max_queued=self.limits.queued_samples, deadline=self.limits.wait_seconds,
             on_event=self._publish, on_batch=self.metrics.count_batch,
         )  # fmt: skip

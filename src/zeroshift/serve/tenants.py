@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from zeroshift.serve.errors import Problem
 
-__all__ = ["NO_QUOTA", "Quota", "Readers", "Usage", "parse_quota", "quota_of"]
+__all__ = ["NO_QUOTA", "Quota", "SharedThreads", "Usage", "parse_quota", "quota_of"]
 
 T = TypeVar("T")
 
@@ -119,11 +119,11 @@ def check(prefix: str, what: str, used: int, allowed: int | None, *, retry_after
         )  # fmt: skip
 
 
-class Readers:
+class SharedThreads:
     """Threads that tenants take in turn. One tenant has at most half of them, so that another finds a free one."""
 
-    def __init__(self, threads: int) -> None:
-        self._pool = ThreadPoolExecutor(threads, "zeroshift-read")
+    def __init__(self, threads: int, name: str) -> None:
+        self._pool = ThreadPoolExecutor(threads, name)
         self._free, self._most = threads, max(1, threads // 2)
         self._busy: Counter[str] = Counter()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
