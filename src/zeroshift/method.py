@@ -26,14 +26,23 @@ from zeroshift.arrays import Array, Backend, BothRows, Rows, as_floats, check_ma
 from zeroshift.features.checks import blocks
 from zeroshift.frozen import Expression, FrozenHead, record
 from zeroshift.interrupts import Watch, postpone, resume
-from zeroshift.parameters import Constraint, Declared, array_parameter
+from zeroshift.parameters import Constraint, Declared, Number, array_parameter, parameter
 from zeroshift.suggest import did_you_mean
 from zeroshift.threads import own_threads
 from zeroshift.turns import Shared
-from zeroshift.views import as_images, check_unit_views
-from zeroshift.zero_shot import softmax
+from zeroshift.views import RATIO, as_images, check_unit_views, observe_views
+from zeroshift.zero_shot import observe, softmax
 
-__all__ = ["EpisodicMethod", "Method", "OnlineMethod", "TwoEncoderMethod", "ViewMethod", "registered_methods"]
+__all__ = [
+    "EpisodicMethod",
+    "Method",
+    "OnlineMethod",
+    "OnlineViewMethod",
+    "SetMethod",
+    "TwoEncoderMethod",
+    "ViewMethod",
+    "registered_methods",
+]
 
 PREDICT_ROWS = 4096
 """Largest number of rows scored together."""
@@ -157,6 +166,7 @@ class Method(Shared, Declared, ABC):
         with backend.computing():
             # A copy: a caller who changes the array later must not change the classifier.
             values["prototypes"] = backend.copy(backend.asarray(prototypes))
+            self._prototypes64 = backend.asarray(values["prototypes"], backend.xp.float64)
         for name, value in values.items():
             setattr(self, name, value)
         self._validate()
@@ -441,17 +451,29 @@ class Method(Shared, Declared, ABC):
         for name, declared in self.declared_states.items():
             fresh = getattr(self, name)
             setattr(self, name, serialization.unpack(fresh, declared.saved_as, arrays, values, grows=declared.grows))
+        for name, declared in self.declared_states.items():
+            value = getattr(self, name)
+            if declared.holds is not None:
+                declared.holds(declared.saved_as, value)
+            if declared.check is not None:
+                declared.check(self, value)
+            if hasattr(value, "check_seen"):
+                value.check_seen(self._n_seen)
         self._derive()
 
     def zeros(self, *shape: int) -> Array:
         """A float64 array of zeros in the library and on the device of the prototypes, for the state of a method."""
         return Backend.of(self.prototypes).zeros(shape)
 
+    def as_own(self, numbers: np.ndarray) -> Array:
+        """A copy of a NumPy array in the library and on the device of the prototypes."""
+        backend = Backend.of(self.prototypes)
+        return backend.xp.asarray(numbers, device=backend.device, copy=True)
+
     @property
     def prototypes64(self) -> Array:
         """The prototypes in float64, the precision that features have in `learn` and `score`."""
-        backend = Backend.of(self.prototypes)
-        return backend.asarray(self.prototypes, backend.xp.float64)
+        return self._prototypes64
 
     @property
     def n_seen(self) -> int:
@@ -635,25 +657,80 @@ def _in_turn(read: Callable[[Any], T]) -> Callable[[Any], T]:
 class OnlineMethod(Method):
     """An online method in two functions: `learn` from one sample, `score` samples.
 
-    The class attribute `scored` says whether a sample is predicted `"before"` or `"after"` it is learned.
+    The class attribute `scored` says whether a sample is predicted `"before"` or `"after"` it is learned. A method with
+    a parameter `batch_size` learns from that many samples together: `learn` and `plan` then get all of them.
     """
 
     protocol = "online"
 
+    def observe(self, features: Array) -> Any:
+        """What the other functions get instead of samples (n, d): an array or a named tuple of arrays with n rows.
+
+        By default it is the samples. Nothing changes.
+        """
+        return features
+
+    def plan(self, x: Any) -> Any:
+        """What `learn` gets, computed from one sample and the state, which does not change; by default the sample.
+
+        An interrupt or an exception leaves the method as it was, so long computations belong here.
+        """
+        return x
+
     @abstractmethod
-    def learn(self, x: Array) -> None:
-        """Change the state by one sample (d,)."""
+    def learn(self, x: Any) -> None:
+        """Change the state by one sample (d,), or by what `plan` made of it."""
+
+    @abstractmethod
+    def score(self, features: Any) -> Array:
+        """Scores (n, K) of observed samples with the present state, which does not change."""
+
+    def answer(self, observed: Any, step: Any) -> Array:
+        """Scores (n, K) of the samples just learned, if they follow from what `plan` returned; by default `score`."""
+        return self.score(observed)
+
+    def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
+        for block, features in rows.blocks(self._adapted_together):
+            yield block, self._learn_and_score(self.observe(features), features.shape[0])
+
+    def _learn_and_score(self, observed: Any, samples: int) -> Array:
+        """Learn from samples that are learned together; return their scores (n, K)."""
+        before = self.score(observed) if self.scored == "before" else None
+        step = self.plan(observed if "batch_size" in self.declared_parameters else _first(observed))
+        with self._learning(samples):
+            self.learn(step)
+        return self.answer(observed, step) if before is None else before
+
+    def _predict_scores(self, features: Array) -> Array:
+        return self.score(self.observe(features))
+
+
+def _first(observed: Any) -> Any:
+    """The first sample of an array, or of a named tuple of arrays."""
+    return type(observed)(*(part[0] for part in observed)) if hasattr(observed, "_fields") else observed[0]
+
+
+class SetMethod(Method):
+    """A transductive method in two functions: `fit` a whole set, `score` samples with what was learned."""
+
+    protocol = "transductive"
+
+    @abstractmethod
+    def fit(self, features: Array) -> tuple[Array, Mapping[str, Any]]:
+        """The scores (N, K) of a set (N, d), and the new value of every piece of state. Nothing changes."""
 
     @abstractmethod
     def score(self, features: Array) -> Array:
-        """Scores (n, K) of features (n, d) with the present state, which does not change."""
+        """Scores (n, K) of samples (n, d) with the present state, which does not change."""
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        for block, features in rows.blocks(1):
-            scores = self.score(features) if self.scored == "before" else None
-            with self._learning():
-                self.learn(features[0])
-            yield block, self.score(features) if scores is None else scores
+        everything = slice(0, len(rows))
+        scores, learned = self.fit(rows[everything])
+        with self._learning(len(rows), replace=True):
+            for name, value in learned.items():
+                setattr(self, name, value)
+            self._derive()
+        yield everything, scores
 
     def _predict_scores(self, features: Array) -> Array:
         return self.score(features)
@@ -757,6 +834,27 @@ class ViewMethod(Method):
     def _predict_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
         """Scores of images from their views with the present state, for methods that support it."""
         raise NotImplementedError(f"{type(self).__name__} predicts from single features only.")
+
+
+class OnlineViewMethod(OnlineMethod, ViewMethod):
+    """An online method that observes samples with their zero-shot predictions, and views by the mean of the best."""
+
+    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
+    view_ratio: float = parameter(
+        Number(0, 1, above=True),
+        "Share of the views that `adapt_views` keeps, those of lowest entropy; at least one.",
+        default=RATIO,
+    )
+
+    def observe(self, features: Array) -> Any:
+        return observe(features, self.prototypes64, self.logit_scale)
+
+    def observe_views(self, views: Array) -> Any:
+        """What the other functions get of one image, from its views (V, d): one sample."""
+        return observe_views(views, self.prototypes64, self.logit_scale, self.view_ratio)
+
+    def _adapt_view(self, views: Array) -> Array:
+        return self._learn_and_score(self.observe_views(views), 1)[0]
 
 
 class TwoEncoderMethod(ViewMethod):

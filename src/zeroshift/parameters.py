@@ -260,6 +260,8 @@ class State:
     """Whether the first axis of an array grows with the samples seen."""
     check: Callable[[Any, Any], None] | None = None
     """Called with the object and a loaded value; raises ValueError if no sequence of samples leads to this value."""
+    holds: Callable[[str, Any], None] | None = None
+    """Called with the name and a loaded value; raises ValueError for numbers outside the range it stands for."""
 
 
 _NAME_OF_ATTRIBUTE = "\0"
@@ -298,6 +300,7 @@ def state(
     merge: str | Callable[[Any, Any], Any] | None = None,
     grows: bool = False,
     check: Callable[[Any, Any], None] | None = None,
+    holds: Callable[[str, Any], None] | None = None,
     init: Literal[False] = False,
 ) -> Any:
     """Declare a piece of state: its initial value, or a function of the object that returns it, and how it merges.
@@ -305,12 +308,13 @@ def state(
     Reset, save, load, copy and merge follow from the declaration. A value may be an array, a number, a named tuple of
     these, or an object with `state() -> (arrays, values)` and `restore(arrays, values)`.
 
-    `check(method, value)` is called after loading. It raises ValueError for a value that no sequence of samples leads
-    to, such as more samples in a memory than were seen.
+    `holds` says what its numbers may be, such as `unit_length` or `within(0, 1)` of `zeroshift.state_checks`: loaded
+    values are checked by it. `check(method, value)` is for what depends on more than the value; a value with a function
+    `check_seen(n_seen)` needs neither. They raise ValueError for a value that no sequence of samples leads to.
     """
     if merge not in (None, "sum", "equal") and not callable(merge):
         raise ValueError(f"merge must be 'sum', 'equal', a function of two values, or None; got {merge!r}.")
-    return State(initial, _NAME_OF_ATTRIBUTE if saved_as is None else saved_as, merge, grows, check)
+    return State(initial, _NAME_OF_ATTRIBUTE if saved_as is None else saved_as, merge, grows, check, holds)
 
 
 @dataclass_transform(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from zeroshift.arrays import UNIT_NORM_TOLERANCE, Array, to_numpy
 
-__all__ = ["check_lengths", "check_range", "check_seen"]
+__all__ = ["check_lengths", "check_range", "check_seen", "short_rows", "unit_length", "within"]
 
 
 def check_range(name: str, values: Array | float, low: float, high: float = np.inf) -> None:
@@ -39,3 +41,18 @@ def check_seen(name: str, count: float, n_seen: int) -> None:
     """ValueError if a count of samples is negative or above the number of samples seen."""
     if not -1e-6 <= count <= n_seen + 1e-6 * max(1, n_seen):
         raise ValueError(f"{name} must be from 0 to n_seen = {n_seen}; it is {count:g}.")
+
+
+def within(low: float, high: float = np.inf) -> Callable[[str, Array], None]:
+    """For `state(..., holds=)`: numbers from `low` to `high`."""
+    return lambda name, values: check_range(name, values, low, high)
+
+
+def unit_length(name: str, rows: Array) -> None:
+    """For `state(..., holds=)`: rows of unit length, or of zeros."""
+    check_lengths(name, rows, unit=True)
+
+
+def short_rows(name: str, rows: Array) -> None:
+    """For `state(..., holds=)`: rows no longer than 1, such as means of features."""
+    check_lengths(name, rows)

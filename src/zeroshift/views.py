@@ -13,7 +13,7 @@ from zeroshift.arrays import Array, Backend, Rows, as_floats, check_matrix, is_d
 from zeroshift.arrays import normalize as unit_rows
 from zeroshift.features.checks import blocks
 from zeroshift.parameters import Choice, Number
-from zeroshift.zero_shot import confidence, log_softmax
+from zeroshift.zero_shot import Observation, confidence, log_softmax, pseudo_class
 
 __all__ = [
     "AveragedRows",
@@ -24,6 +24,7 @@ __all__ = [
     "entropy",
     "images_per_block",
     "marginal_entropy",
+    "observe_views",
     "select_lowest_entropy",
 ]
 
@@ -160,6 +161,12 @@ def average_views(
         features = unit_rows(features)
     joined = AveragedViews(features, *others)
     return AveragedViews(*(array[0] for array in joined)) if single else joined
+
+
+def observe_views(views: Array, prototypes: Array, logit_scale: float, ratio: float) -> Observation:
+    """The mean of an image's most confident views (V, d), with their mean prediction: one sample."""
+    one = _averaged(views[None, ...], prototypes, logit_scale, ratio, "online")
+    return Observation(one.features, one.logits, one.probabilities, pseudo_class(one.logits), one.entropy)
 
 
 def _averaged(views: Array, prototypes: Array, logit_scale: float, ratio: float, mode: str) -> AveragedViews:

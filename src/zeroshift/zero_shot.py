@@ -10,11 +10,13 @@ from zeroshift.arrays import Array, Backend, namespace
 from zeroshift.linalg import thin_product
 
 __all__ = [
+    "Observation",
     "ZeroShotStats",
     "confidence",
     "log_posterior",
     "log_softmax",
     "logits",
+    "observe",
     "posterior",
     "pseudo_class",
     "quantize",
@@ -152,3 +154,32 @@ def _stats_of_one(scores: np.ndarray, logit_scale: float) -> ZeroShotStats:
     total = y.sum()
     scores -= np.log(total)
     return ZeroShotStats(scores[None, :], k, (y @ scores / total)[None])
+
+
+class Observation(NamedTuple):
+    """Samples and what zero-shot says about them. `learn` gets one of them, without the axis of samples."""
+
+    features: Array
+    """(n, d)."""
+    logits: Array
+    """(n, K)."""
+    y: Array
+    """Posteriors (n, K)."""
+    k: Array
+    """Pseudo-classes (n,)."""
+    entropy: Array
+    """Entropies of the posteriors (n,), in nats."""
+
+
+def observe(features: Array, prototypes: Array, logit_scale: float) -> Observation:
+    """Features (n, d) with their zero-shot predictions.
+
+    >>> import numpy as np
+    >>> x = observe(np.array([[0.8, 0.6]]), np.eye(2), 5.0)
+    >>> x.k, x.entropy.round(4)
+    (array([0]), array([0.5822]))
+    """
+    scores = logit_scale * thin_product(features, prototypes)
+    log_y = log_softmax(scores)
+    y = namespace(features).exp(log_y)
+    return Observation(features, scores, y, pseudo_class(log_y), -(y * log_y).sum(axis=-1))

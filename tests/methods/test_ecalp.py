@@ -9,7 +9,7 @@ import torch
 from goldens import golden, problem
 from plain import ecalp as plain
 from zeroshift.files import FileFormatError
-from zeroshift.methods import ECALP, ecalp
+from zeroshift.methods import ECALP
 from zeroshift.testing import check_method, make_problem
 from zeroshift.testing.examples import example_support
 from zeroshift.zero_shot import softmax
@@ -104,14 +104,6 @@ def test_predict_is_what_adapt_would_return(parameters, library):
             np.testing.assert_allclose(predicted, answer, rtol=1e-9)
 
 
-def test_blocks_agree(monkeypatch):
-    given = make_problem(samples=80, seed=23)
-    whole = ECALP(given.prototypes).adapt_scores(given.features)
-    for name, value in (("BLOCK_ROWS", 7), ("WORK_NUMBERS", 1)):
-        monkeypatch.setattr(ecalp, name, value)
-        np.testing.assert_allclose(ECALP(given.prototypes).adapt_scores(given.features), whole, rtol=1e-11)
-
-
 def test_repeated_samples():
     """Equal samples tie everywhere; the split of the stream must not decide between them."""
     given = make_problem(samples=12, seed=24)
@@ -120,26 +112,6 @@ def test_repeated_samples():
     expected = whole.adapt_scores(stream)
     pieces = ECALP(given.prototypes, n_neighbors=4)
     np.testing.assert_allclose(np.array([pieces.adapt_scores(x) for x in stream]), expected, rtol=1e-9)
-
-
-def test_an_interrupt_keeps_the_samples_before(monkeypatch):
-    given = make_problem(samples=60, seed=25)
-    method, undisturbed = ECALP(given.prototypes), ECALP(given.prototypes)
-    undisturbed.adapt(given.features[:30])
-    degree_factors, steps = ecalp.degree_factors, iter(range(1000))
-
-    def interrupted(*arguments):
-        if next(steps) == 2 * 30:  # twice per step
-            raise KeyboardInterrupt
-        return degree_factors(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ecalp, "degree_factors", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            method.adapt(given.features)
-    assert method.n_seen == 30
-    rest = given.features[30:]
-    np.testing.assert_allclose(method.adapt_scores(rest), undisturbed.adapt_scores(rest), rtol=1e-11)
 
 
 def test_classes_without_variance():

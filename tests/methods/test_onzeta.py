@@ -70,11 +70,6 @@ def test_an_unknown_length_is_fifty_samples_per_class():
     np.testing.assert_array_equal(unknown, known)
 
 
-def test_after_the_stated_length_the_weight_stays():
-    method = OnZeta(np.eye(2), stream_length=2)
-    assert [round(method._weight(i), 4) for i in range(4)] == [0.5657, 0.8, 0.8, 0.8]
-
-
 def test_without_steps_and_proxies_it_is_zero_shot():
     given = problem("float64")
     method = OnZeta(given["prototypes"], dual_step=0, proxy_step=0, proxy_weight=0)

@@ -94,16 +94,6 @@ def test_one_support_per_class_is_the_zero_shot_classifier():
     np.testing.assert_allclose(method.adapt(given.features), expected, rtol=0, atol=1e-10)
 
 
-def test_at_most_filter_size_supports_and_the_prototype_among_them():
-    given = make_problem(samples=300)
-    method = T3A(given.prototypes, filter_size=4)
-    method.adapt(given.features)
-    memory = method._supports._memory
-    assert memory.counts.max() == 4
-    for k, prototype in enumerate(given.prototypes):
-        assert np.isclose(memory.features[k] @ prototype, 1.0).any()
-
-
 def test_order_in_a_batch_does_not_matter():
     given = make_problem(samples=64)
     order = np.random.default_rng(0).permutation(64)

@@ -120,27 +120,12 @@ def test_probability_windows_agree_with_the_plain_version(window):
     np.testing.assert_allclose([method.adapt_scores(x) for x in given.features], expected, rtol=0, atol=1e-10)
 
 
-def test_without_caches_the_logits_are_zero_shot_bit_for_bit():
+def test_without_caches_the_logits_are_zero_shot():
     given = make_problem()
     method = TDA(given.prototypes, positive_capacity=0, negative_capacity=0)
     expected = ZeroShot(given.prototypes).predict_scores(given.features)
-    np.testing.assert_array_equal(method.adapt_scores(given.features), expected)
-    np.testing.assert_array_equal(method.predict_scores(given.features), expected)
-
-
-def test_predict_uses_the_caches_as_they_are():
-    """A sample that entered no cache gets the same scores from `predict` afterwards."""
-    given = make_problem(samples=400)
-    method = TDA(given.prototypes, logit_scale=20.0)
-    for x in given.features:
-        before = method._positive.memory.entropies.copy(), method._negative.memory.entropies.copy()
-        answer = method.adapt_scores(x)
-        after = method._positive.memory.entropies, method._negative.memory.entropies
-        if all(np.array_equal(a, b) for a, b in zip(before, after, strict=True)):
-            np.testing.assert_allclose(method.predict_scores(x), answer, rtol=0, atol=1e-12)
-            break
-    else:
-        pytest.fail("every sample entered a cache")
+    np.testing.assert_allclose(method.adapt_scores(given.features), expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(method.predict_scores(given.features), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("shape", ["together", "one by one"])

@@ -48,7 +48,9 @@ def test_streams_compute_in_turns(short_turns):
 
     async def run():
         threads = learners.Learners(1)
-        together = [threads.learner(name).run(work, name, steps) for name, steps in (("a", 4), ("b", 4), ("c", 1))]
+        together = [
+            threads.learner(name, health=True).run(work, name, steps) for name, steps in (("a", 4), ("b", 4), ("c", 1))
+        ]
         try:
             return await asyncio.gather(*together)
         finally:

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, namespace, to_numpy
 from zeroshift.frozen import Expression
-from zeroshift.method import ViewMethod
-from zeroshift.methods._shared.similarity import normalize_rows
+from zeroshift.method import OnlineViewMethod
+from zeroshift.methods._shared.similarity import inner_products, normalize_rows, unit_rows
 from zeroshift.parameters import Number, parameter, state
-from zeroshift.state_checks import check_lengths, check_range, check_seen
-from zeroshift.views import RATIO, select_lowest_entropy
-from zeroshift.zero_shot import logits, softmax
-
-__all__ = ["BCA"]
-
-BLOCK_ROWS = 64
-"""Samples whose logits are computed together; when an embedding moves, only its column of logits is updated."""
+from zeroshift.state_checks import check_range, check_seen, unit_length, within
+from zeroshift.views import select_lowest_entropy
+from zeroshift.zero_shot import softmax
 
 TIE = 1e-9
 """Probabilities this close, relative to the largest, are ties: matrix products of another shape round differently."""
 
 
-def check_moves(name: str, moves: np.ndarray, n_seen: int) -> None:
-    check_range(name, moves, 0)
-    check_seen(f"the sum of {name}", int(moves.sum()), n_seen)
+class Posterior(NamedTuple):
+    """Samples and their posteriors with the present embeddings and priors."""
+
+    features: Array
+    """(n, d)."""
+    p: Array
+    """(n, K)."""
 
 
-class BCA(ViewMethod):
+class BCA(OnlineViewMethod):
     """Moves the embedding of the predicted class towards the sample, and the prior over labels of that class towards
     the posterior, if the highest probability is above a threshold. A sample is predicted before it is learned from.
 
@@ -53,13 +52,11 @@ class BCA(ViewMethod):
 
     name = "bca"
     headline = "Moves class embeddings and priors of labels"
-    protocol = "online"
     scored = "before"
     state_size = "K d + K^2"
     complexity = "O(K d + K^2) per sample"
     reconstructed = "the authors' code is not available; written from what two public ports of it agree on"
 
-    logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
     likelihood_threshold: float = parameter(
         Number(low=0, high=1), "The embedding moves if the highest probability is above this.", default=0.05
     )
@@ -70,16 +67,9 @@ class BCA(ViewMethod):
     prior_count: float = parameter(
         Number(low=0), "How many samples the initial prior, the identity, counts as.", default=1.0
     )
-    view_ratio: float = parameter(
-        Number(low=0, high=1, above=True),
-        "Share of the views that `adapt_views` keeps, those of lowest entropy; at least one.",
-        default=RATIO,
-    )
 
-    _means: Array = state(
-        lambda self: self._initial_means(), check=lambda self, means: check_lengths("means", means, unit=True)
-    )
-    _prior: Array = state(lambda self: self._identity(), check=lambda self, prior: check_range("prior", prior, 0, 1))
+    _means: Array = state(lambda self: Backend.of(self.prototypes).copy(self.prototypes64), holds=unit_length)
+    _prior: Array = state(lambda self: self.as_own(np.eye(self.n_classes)), holds=within(0, 1))
     # Counts of updates, on the host like every decision.
     _moves: np.ndarray = state(
         lambda self: np.zeros(self.n_classes, dtype=np.int64),
@@ -89,14 +79,6 @@ class BCA(ViewMethod):
         lambda self: np.zeros(self.n_classes, dtype=np.int64),
         check=lambda self, moves: check_moves("prior_moves", moves, self.n_seen),
     )
-
-    def _initial_means(self) -> Array:
-        backend = Backend.of(self.prototypes)
-        return backend.copy(backend.asarray(self.prototypes, backend.xp.float64))
-
-    def _identity(self) -> Array:
-        backend = Backend.of(self.prototypes)
-        return backend.xp.eye(self.n_classes, dtype=backend.xp.float64, device=backend.device)
 
     @property
     def means(self) -> Array:
@@ -108,57 +90,33 @@ class BCA(ViewMethod):
         """P(label | embedding) (K, K), float64; every row sums to 1."""
         return Backend.of(self.prototypes).copy(self._prior)
 
-    def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        for block, x in rows.blocks(BLOCK_ROWS):
-            scores = logits(x, self._means, self.logit_scale)
-            products = self.logit_scale * (x @ x.T) if x.shape[0] > 1 else None
-            answers = namespace(x).empty_like(scores)
-            for row in range(x.shape[0]):
-                answers[row], moved = self._adapt_one(scores[row], x[row])
-                if moved is not None and products is not None:
-                    # The logits of the following samples, with the new embedding of class k.
-                    k, kept, added = moved
-                    scores[row + 1 :, k] = kept * scores[row + 1 :, k] + added * products[row + 1 :, row]
-            yield block, answers
+    def observe(self, features: Array) -> Posterior:
+        scores = self.logit_scale * inner_products(features, self._means)
+        return Posterior(features, softmax(scores) @ self._prior)
 
-    def _adapt_view(self, views: Array) -> Array:
+    def observe_views(self, views: Array) -> Posterior:
         xp = namespace(views)
-        scores = logits(views, self._means, self.logit_scale)
+        scores = self.logit_scale * views @ self._means.T
         kept = select_lowest_entropy(scores, self.view_ratio)
-        return self._adapt_one(xp.mean(scores[kept], axis=0), xp.mean(views[kept], axis=0))[0]
+        p = softmax(xp.mean(scores[kept], axis=0, keepdims=True)) @ self._prior
+        return Posterior(xp.mean(views[kept], axis=0, keepdims=True), p)
 
-    def _adapt_one(self, scores: Array, x: Array) -> tuple[Array, tuple[int, float, float] | None]:
-        """Learn from a sample x (d,) with these logits (K,).
-
-        Returns its posterior (K,), and (k, kept, added) if the embedding of class k became kept * mu_k + added * x.
-        """
-        xp = namespace(x)
-        p = softmax(scores) @ self._prior
-        known = to_numpy(p)  # one transfer from a GPU for both
-        highest = float(known.max())
-        k = int((known >= highest * (1 - TIE)).argmax())
-        moved = prior = mean = None
+    def learn(self, x: Posterior) -> None:
+        p = to_numpy(x.p)
+        highest = float(p.max())
+        k = int((p >= highest * (1 - TIE)).argmax())
         if highest > self.likelihood_threshold:
-            count = self.likelihood_count + float(self._moves[k])
-            mean = count * self._means[k] + x
-            length = float(xp.linalg.vector_norm(mean))
-            if length > 0:
-                mean /= length
-                moved = k, count / length, 1 / length
+            mean = (self.likelihood_count + float(self._moves[k])) * self._means[k] + x.features
+            if bool((mean != 0).any()):
+                self._means[k] = unit_rows(mean)
+                self._moves[k] += 1
         if highest > self.prior_threshold:
             count = self.prior_count + float(self._prior_moves[k])
-            prior = (count * self._prior[k] + p) / (count + 1)
-        with self._learning():
-            if moved is not None:
-                self._means[k] = mean
-                self._moves[k] += 1
-            if prior is not None:
-                self._prior[k] = prior
-                self._prior_moves[k] += 1
-        return p, moved
+            self._prior[k] = (count * self._prior[k] + x.p) / (count + 1)
+            self._prior_moves[k] += 1
 
-    def _predict_scores(self, features: Array) -> Array:
-        return softmax(logits(features, self._means, self.logit_scale)) @ self._prior
+    def score(self, x: Posterior) -> Array:
+        return x.p
 
     def _frozen(self, x: Expression) -> Expression:
         scores = x.linear(self.logit_scale * self._means).softmax() @ self._prior
@@ -166,3 +124,8 @@ class BCA(ViewMethod):
 
     def _probabilities(self, scores: Array) -> Array:
         return normalize_rows(scores)
+
+
+def check_moves(name: str, moves: np.ndarray, n_seen: int) -> None:
+    check_range(name, moves, 0)
+    check_seen(f"the sum of {name}", int(moves.sum()), n_seen)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, to_numpy
-from zeroshift.methods._shared.similarity import exponential_kernel, inner_products
+from zeroshift.methods._shared.similarity import exponential_kernel
 from zeroshift.methods.tda import TDA
 from zeroshift.parameters import Choice, Number, Optional, parameter
-from zeroshift.views import average_views
-from zeroshift.zero_shot import confidence, log_softmax, logits, pseudo_class, quantize
-
-__all__ = ["BoostAdapter"]
+from zeroshift.views import observe_views
+from zeroshift.zero_shot import Observation, observe, quantize
 
 FIRST_RANK = 2.0**30
 """Rank of the first sample in the negative cache. Ranks are compared to thirty bits."""
@@ -32,6 +30,22 @@ def _preset(dataset: str, of_tda: Mapping[str, Any]) -> dict[str, Any]:
         return dict(of_tda)
     feature = "average" if dataset in OUT_OF_DISTRIBUTION else "image"
     return {**of_tda, "delta": DELTAS[dataset], "view_feature": feature}
+
+
+class ObservedViews(NamedTuple):
+    """One sample (see `Observation`), and those of its views that may vote, in the order of their entropies."""
+
+    features: Array
+    logits: Array
+    y: Array
+    k: Array
+    entropy: Array
+    views: Array
+    """(1, m, d)."""
+    classes: np.ndarray
+    """(1, m)."""
+    entropies: np.ndarray
+    """(1, m)."""
 
 
 class BoostAdapter(TDA):
@@ -81,54 +95,49 @@ class BoostAdapter(TDA):
         default="average",
     )
 
-    def _negative_ranks(self, entropies: Any) -> Any:
-        # Ranks fall from sample to sample: of those in a full class the first is replaced.
-        return (FIRST_RANK - self._n_seen - np.arange(np.size(entropies))).reshape(np.shape(entropies))
-
-    def _adapt_view(self, views: Array) -> Array:
+    def observe_views(self, views: Array) -> ObservedViews:
         backend = Backend.of(views)
-        scores = logits(views, self._text, self.logit_scale)
-        log_y = log_softmax(scores)
-        entropies = quantize(-to_numpy(confidence(log_y)))
+        each = observe(views, self.prototypes64, self.logit_scale)
+        entropies = quantize(to_numpy(each.entropy))
         n_kept = int(views.shape[0] * self.view_ratio)
         kept = np.argsort(entropies, kind="stable")[: max(1, n_kept)]
+        one = Observation(*(part[:1] for part in each))
         if self.view_feature == "average":
-            one = average_views(views[backend.index(kept)], self._text, self.logit_scale, ratio=1.0)
-            x, own_scores, probabilities, entropy = one.features, one.logits, one.probabilities, float(one.entropy)
-        else:
-            x, own_scores, probabilities, entropy = views[0], scores[0], backend.xp.exp(log_y[0]), float(entropies[0])
-        key = self._to_cache_dtype(x[None, :])
-        self._learn_one(key[0], int(pseudo_class(own_scores[None, :])[0]), entropy, probabilities)
-        answer = self._add_votes(own_scores[None, :], key)
-        if n_kept and self.delta is not None and self.positive_capacity:
-            classes = to_numpy(pseudo_class(scores[backend.index(kept)]))
-            answer = answer + self._boost(key, views[backend.index(kept)], classes, entropies[kept])
-        return answer[0]
+            one = observe_views(views[backend.index(kept)], self.prototypes64, self.logit_scale, 1.0)
+        kept = kept[:n_kept]
+        classes = to_numpy(each.k)[kept]
+        return ObservedViews(*one, views[backend.index(kept)][None], classes[None], entropies[kept][None])
 
-    def _boost(self, key: Array, views: Array, classes: np.ndarray, entropies: np.ndarray) -> Array:
+    def _negative_rank(self, x: Observation) -> float:
+        # Ranks fall from sample to sample: of those in a full class the first is replaced.
+        return FIRST_RANK - self._n_seen
+
+    def answer(self, x: Observation | ObservedViews, step: Observation) -> Array:
+        scores = self.score(Observation(*x[:5]))
+        if not isinstance(x, ObservedViews) or self.delta is None or not self.positive_capacity:
+            return scores
+        return scores + self.positive_alpha * self._boost(x.features, x.views[0], x.classes[0], x.entropies[0])
+
+    def _boost(self, x: Array, views: Array, classes: np.ndarray, entropies: np.ndarray) -> Array:
         """What the votes for one sample (1, d) change by if its views (m, d), in order of their entropies, join the
         positive cache: (1, K)."""
-        memory, backend = self._positive.memory, Backend.of(key)
-        places = memory.capacity + (self.delta or 0)
-        displaced: list[int] = []
-        joining: list[int] = []
-        for k in dict.fromkeys(classes.tolist()):
-            # The slots of the class, then its views, sorted by entropy; of equal ones the first to come is first.
-            slots = np.flatnonzero(np.isfinite(memory.entropies[k]))
-            slots = slots[np.argsort(memory.arrivals[k, slots], kind="stable")]
-            views_of_k = np.flatnonzero(classes == k)
-            order = np.argsort(np.concatenate([memory.entropies[k, slots], entropies[views_of_k]]), kind="stable")
+        cache = self._positive
+        change = np.zeros(self.n_classes)
+        for k in set(classes.tolist()):
+            # The samples of the class, then its views, sorted by entropy; of equal ones the first to come is first.
+            slots = np.flatnonzero(cache.rows[k])
+            slots = slots[np.argsort(cache.arrivals[k, slots], kind="stable")]
+            joining = np.flatnonzero(classes == k)
+            order = np.argsort(np.concatenate([cache.entropies[k, slots], entropies[joining]]), kind="stable")
             kept = np.zeros(len(order), dtype=bool)
-            kept[order[:places]] = True
-            displaced += (k * memory.capacity + slots[~kept[: len(slots)]]).tolist()
-            joining += views_of_k[kept[len(slots) :]].tolist()
-        change = backend.zeros((1, self.n_classes), key.dtype)
-        if joining:
-            one_hot = np.zeros((len(joining), self.n_classes))
-            one_hot[np.arange(len(joining)), classes[joining]] = 1.0
-            keys = self._to_cache_dtype(views[backend.index(np.array(joining))])
-            weights = exponential_kernel(inner_products(key, keys), self.positive_beta)
-            change = change + weights @ backend.asarray(one_hot, key.dtype)
-        if displaced:
-            change = change + self._positive.votes(key, without=displaced) - self._positive.votes(key)
-        return self.positive_alpha * change
+            kept[order[: self.positive_capacity + (self.delta or 0)]] = True
+            displaced = cache.entries[self._index(cache.rows[k, slots[~kept[: len(slots)]]])]
+            joining = views[self._index(joining[kept[len(slots) :]])]
+            change[k] = self._kernels(x, joining) - self._kernels(x, displaced)
+        return self.as_own(change)[None, :]
+
+    def _index(self, numbers: np.ndarray) -> Array:
+        return Backend.of(self.prototypes).index(numbers)
+
+    def _kernels(self, x: Array, samples: Array) -> float:
+        return float(exponential_kernel(samples @ x[0], self.positive_beta).sum())

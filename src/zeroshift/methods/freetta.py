@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple
 
-from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
-from zeroshift.linalg import Whitening, add_to_diagonal
-from zeroshift.method import Method
+from zeroshift.adapt.statistics import discriminant, linear_head
+from zeroshift.arrays import Array, Backend, namespace
+from zeroshift.linalg import add_to_diagonal, ridge_precision
+from zeroshift.method import OnlineMethod
 from zeroshift.parameters import Choice, Number, parameter, state
-from zeroshift.state_checks import check_lengths, check_range
-from zeroshift.zero_shot import confidence, log_softmax, logits, softmax
-
-__all__ = ["FreeTTA"]
+from zeroshift.state_checks import check_range, short_rows
+from zeroshift.zero_shot import observe, softmax
 
 LEAST_TRACE = 1e-6
 """A covariance with less spread is treated as if it had this trace: equal samples have none."""
 
-NEGLIGIBLE = 1e-18
-"""Responsibilities below this add less than rounding to the covariance."""
+
+class Scored(NamedTuple):
+    """Samples, and what zero-shot and the present Gaussians say about them."""
+
+    features: Array
+    """(n, d)."""
+    logits: Array
+    """(n, K)."""
+    gaussian: Array
+    """(n, K)."""
+    entropy: Array
+    """Of the zero-shot posterior (n,)."""
 
 
-class FreeTTA(Method):
+class FreeTTA(OnlineMethod):
     """A Gaussian per class with one covariance, updated by one step of expectation-maximisation per sample. Samples
     with a low zero-shot entropy count more. Its scores are added to the zero-shot logits. A sample is predicted before
     it is learned.
@@ -48,7 +56,6 @@ class FreeTTA(Method):
 
     name = "freetta"
     headline = "Gaussians updated by one EM step per sample"
-    protocol = "online"
     scored = "before"
     linear = True
     state_size = "K d + d^2"
@@ -73,10 +80,7 @@ class FreeTTA(Method):
         default="gaussian",
     )
 
-    _means: Array = state(
-        lambda self: Backend.of(self.prototypes).copy(self.prototypes64),
-        check=lambda self, means: check_lengths("means", means),
-    )
+    _means: Array = state(lambda self: Backend.of(self.prototypes).copy(self.prototypes64), holds=short_rows)
     _counts: Array = state(
         lambda self: self.zeros(self.n_classes) + 1.0 / self.n_classes,
         check=lambda self, counts: check_range("counts", counts, 1 / self.n_classes, self.n_seen + 1),
@@ -102,39 +106,29 @@ class FreeTTA(Method):
         """The shared covariance (d, d), float64."""
         return Backend.of(self.prototypes).copy(self._covariance)
 
-    def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        for block, features in rows.blocks(1):
-            text = logits(features, self.prototypes64, self.logit_scale)
-            gaussian = self._gaussian_scores(features)
-            scores = text + self.alpha * gaussian
-            shares = softmax(scores if self.responsibilities == "fused" else gaussian)[0]
-            self._learn(features[0], shares, math.exp(self.beta * min(0.0, float(confidence(log_softmax(text))[0]))))
-            yield block, scores
+    def observe(self, features: Array) -> Scored:
+        x = observe(features, self.prototypes64, self.logit_scale)
+        return Scored(features, x.logits, self._gaussian_scores(features), x.entropy)
 
-    def _learn(self, x: Array, shares: Array, weight: float) -> None:
-        """Learn from a sample (d,) that belongs to the classes with the shares (K,)."""
-        backend = Backend.of(x)
-        counts = self._counts + weight * shares
-        means = self._means + (weight * shares / counts)[:, None] * (x[None, :] - self._means)
+    def learn(self, x: Scored) -> None:
+        fused = self.responsibilities == "fused"
+        shares = softmax(x.logits + self.alpha * x.gaussian if fused else x.gaussian)
+        weight = float(namespace(x.entropy).exp(-self.beta * abs(x.entropy)))
+        self._counts = self._counts + weight * shares
+        self._means = self._means + (weight * shares / self._counts)[:, None] * (x.features - self._means)
+        residuals = x.features - self._means
+        spread = residuals.T @ (shares[:, None] * residuals)
         total = self._weight + weight
-        covariance = self._covariance
         if total > 0:
-            some = backend.index(to_numpy(shares > NEGLIGIBLE).nonzero()[0])
-            residuals = x[None, :] - means[some]
-            spread = residuals.T @ (shares[some][:, None] * residuals)
             kept = 1.0 if self.covariance == "literal" else self._weight / total
-            covariance = kept * covariance + (weight / total) * spread
-        with self._learning():
-            self._means, self._counts, self._covariance, self._weight = means, counts, covariance, total
+            self._covariance = kept * self._covariance + (weight / total) * spread
+        self._weight = total
+
+    def score(self, x: Scored) -> Array:
+        return x.logits + self.alpha * x.gaussian
 
     def _gaussian_scores(self, features: Array) -> Array:
         xp = namespace(features)
-        trace = max(float(xp.sum(xp.linalg.diagonal(self._covariance))), LEAST_TRACE)
-        whitening = Whitening(add_to_diagonal(self._weight * self._covariance, trace))
-        means, rows = whitening.apply(self._means), whitening.apply(features)
-        offsets = xp.log(self._counts / (1.0 + self._weight)) - 0.5 * self.dimension * xp.sum(means * means, axis=1)
-        return self.dimension * (rows @ means.T) + offsets
-
-    def _predict_scores(self, features: Array) -> Array:
-        text = logits(features, self.prototypes64, self.logit_scale)
-        return text + self.alpha * self._gaussian_scores(features)
+        trace = max(float(xp.linalg.trace(self._covariance)), LEAST_TRACE)
+        head = linear_head(self._means, ridge_precision(self._weight * self._covariance, trace))
+        return discriminant(features, *head) + xp.log(self._counts / (1.0 + self._weight))

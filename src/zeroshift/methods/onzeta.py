@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
-
-from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, namespace
 from zeroshift.frozen import Expression
-from zeroshift.linalg import minus_outer, thin_product
-from zeroshift.method import Method
-from zeroshift.methods._shared.similarity import unit_rows
+from zeroshift.method import OnlineMethod
+from zeroshift.methods._shared.similarity import inner_products
 from zeroshift.parameters import Number, Optional, parameter, state
-from zeroshift.state_checks import check_lengths, check_range
-from zeroshift.zero_shot import logits, softmax
-
-__all__ = ["OnZeta"]
-
-BLOCK_ROWS = 64
-"""Samples learned together: between them, only inner products change."""
+from zeroshift.state_checks import unit_length, within
+from zeroshift.zero_shot import Observation, observe, softmax
 
 SAMPLES_PER_CLASS = 50
 """Assumed for a stream of unknown length: those of ImageNet's test set, for which the authors' constants are."""
 
-TINY = 1e-24
-"""A proxy whose squared length would fall to this is not moved: the sample would cancel it."""
+TINY = 1e-12
+"""A proxy whose length would fall to this is not moved: the sample would cancel it."""
 
 
-class OnZeta(Method):
+class OnZeta(OnlineMethod):
     """Corrects the zero-shot posterior so that every class gets its share of the stream, and learns a classifier in the
     space of the images from the corrected labels. The answer is a mean of both, with more weight on the learned
     classifier towards the end of the stream. A sample is predicted before it is learned.
@@ -60,7 +52,6 @@ class OnZeta(Method):
 
     name = "onzeta"
     headline = "Balanced labels teach an image classifier"
-    protocol = "online"
     scored = "before"
     state_size = "K d + K"
     complexity = "O(K d) per sample"
@@ -91,13 +82,8 @@ class OnZeta(Method):
         Number(0, 1), "Weight of the proxies' posterior at the end of the stream.", default=0.8
     )
 
-    _proxies: Array = state(
-        lambda self: Backend.of(self.prototypes).copy(self.prototypes64),
-        check=lambda self, rows: check_lengths("proxies", rows, unit=True),
-    )
-    _dual: np.ndarray = state(
-        lambda self: np.zeros(self.n_classes), check=lambda self, dual: check_range("dual", dual, 0)
-    )
+    _proxies: Array = state(lambda self: Backend.of(self.prototypes).copy(self.prototypes64), holds=unit_length)
+    _dual: Array = state(lambda self: self.zeros(self.n_classes), holds=within(0))
 
     @property
     def proxies(self) -> Array:
@@ -105,87 +91,48 @@ class OnZeta(Method):
         return Backend.of(self.prototypes).copy(self._proxies)
 
     @property
-    def dual(self) -> np.ndarray:
+    def dual(self) -> Array:
         """What is added to the zero-shot logits (K,), at least 0."""
-        return self._dual.copy()
+        return Backend.of(self.prototypes).copy(self._dual)
 
-    def _weight(self, n_before: int) -> float:
-        """Weight of the proxies for a sample that this many came before."""
+    def _weight(self) -> float:
+        """Weight of the proxies for the next sample."""
         length = self.stream_length or SAMPLES_PER_CLASS * self.n_classes
-        return self.proxy_weight * math.sqrt(min(1.0, (n_before + 1) / length))
+        return self.proxy_weight * math.sqrt(min(1.0, (self._n_seen + 1) / length))
 
-    def _prepare(self) -> None:
-        self._text = self.prototypes64
+    def observe(self, features: Array) -> Observation:
+        return observe(features, self.prototypes64, self.logit_scale)
 
-    def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        for block, x in rows.blocks(BLOCK_ROWS):
-            yield block, self._learn_one(x) if x.shape[0] == 1 else self._learn(x)
+    def _posteriors(self, x: Observation) -> tuple[Array, Array]:
+        """Of the corrected text classifier and of the proxies, (n, K) each."""
+        cosines = inner_products(x.features, self._proxies)
+        return softmax(x.logits + self._dual), softmax(cosines / self.proxy_temperature)
 
-    def _learn_one(self, x: Array) -> Array:
-        """`_learn` for one sample (1, d): there are no products between samples, and every proxy moves once."""
-        backend = Backend.of(x)
-        text, cosines = (to_numpy(thin_product(x, rows))[0] for rows in (self._text, self._proxies))
-        answer, dual, step = self._step(self._n_seen, self.logit_scale * text, cosines, self._dual)
-        proxies = minus_outer(self._proxies, backend.asarray(step, x.dtype), x[0])
-        squares = to_numpy(backend.xp.vecdot(proxies, proxies))
-        if squares.min() <= TINY:
-            kept = backend.index(np.flatnonzero(squares <= TINY))
-            proxies[kept] = unit_rows(self._proxies[kept])
-            squares = to_numpy(backend.xp.vecdot(proxies, proxies))
-        proxies *= backend.asarray(1 / np.sqrt(squares), x.dtype)[:, None]
-        with self._learning():
-            self._proxies, self._dual = proxies, dual
-        return backend.asarray(answer[None, :], x.dtype)
-
-    def _learn(self, x: Array) -> Array:
-        """Learn from samples (n, d) in order; return their scores.
-
-        A proxy stays a combination of what it was and of the samples. Between samples only inner products change.
-        """
-        backend, n = Backend.of(x), x.shape[0]
-        text = to_numpy(logits(x, self._text, self.logit_scale))
-        cosines, products = to_numpy(x @ self._proxies.T).copy(), to_numpy(x @ x.T)
-        own = to_numpy(backend.xp.sum(self._proxies**2, axis=1))  # prototypes have unit length within rounding only
-        dual, kept, added = self._dual, np.ones(self.n_classes), np.zeros((n, self.n_classes))
-        answers = np.empty_like(text)
-        for i in range(n):
-            answers[i], dual, step = self._step(self._n_seen + i, text[i], cosines[i], dual)
-            squares = own - 2 * step * cosines[i] + step * step * products[i, i]
-            moves = squares > TINY
-            step, lengths = np.where(moves, step, 0.0), np.sqrt(np.where(moves, squares, 1.0))
-            cosines[i + 1 :] -= products[i + 1 :, i, None] * step
-            cosines[i + 1 :] /= lengths
-            own = np.where(moves, 1.0, own)
-            added[i] = -step
-            added[: i + 1] /= lengths
-            kept /= lengths
-        proxies = backend.asarray(kept, x.dtype)[:, None] * self._proxies + backend.asarray(added, x.dtype).T @ x
-        proxies = unit_rows(proxies)
-        with self._learning(n):
-            self._proxies, self._dual = proxies, dual
-        return backend.asarray(answers, x.dtype)
-
-    def _step(
-        self, n_before: int, text: np.ndarray, cosines: np.ndarray, dual: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The scores (K,) of a sample that this many came before, the dual variables after it, and how much of it is
-        subtracted from each proxy."""
-        q, v = softmax(np.array([text + dual, cosines / self.proxy_temperature]))
-        weight, slower = self._weight(n_before), math.sqrt(n_before + 1)
-        raised = np.maximum(dual - self.dual_step / slower * (q - self.minimal_share / self.n_classes), 0.0)
+    def plan(self, x: Observation) -> tuple[Array, Array]:
+        xp = namespace(x.logits)
+        q, v = (posterior[0] for posterior in self._posteriors(Observation(*(part[None] for part in x))))
+        slower = math.sqrt(self._n_seen + 1)
+        dual = xp.clip(self._dual - self.dual_step / slower * (q - self.minimal_share / self.n_classes), min=0.0)
         step = self.proxy_step / (slower * self.proxy_temperature) * (v - q)
-        return weight * v + (1 - weight) * q, raised, step
+        moved = self._proxies - step[:, None] * x.features
+        lengths = xp.linalg.vector_norm(moved, axis=1)
+        if bool(xp.any(lengths <= TINY)):
+            moved = xp.where((lengths > TINY)[:, None], moved, self._proxies)
+            lengths = xp.linalg.vector_norm(moved, axis=1)
+        moved /= lengths[:, None]
+        return moved, dual
 
-    def _predict_scores(self, features: Array) -> Array:
-        xp, backend = namespace(features), Backend.of(features)
-        weight = self._weight(self._n_seen)
-        dual = xp.asarray(self._dual, dtype=features.dtype, device=backend.device)
-        q = softmax(logits(features, self._text, self.logit_scale) + dual)
-        return weight * softmax(features @ self._proxies.T / self.proxy_temperature) + (1 - weight) * q
+    def learn(self, step: tuple[Array, Array]) -> None:
+        self._proxies, self._dual = step
+
+    def score(self, x: Observation) -> Array:
+        weight = self._weight()
+        q, v = self._posteriors(x)
+        return weight * v + (1 - weight) * q
 
     def _frozen(self, x: Expression) -> Expression:
-        weight = self._weight(self._n_seen)
-        text = x.linear(self.logit_scale * self._text, self._dual).softmax()
+        weight = self._weight()
+        text = x.linear(self.logit_scale * self.prototypes64, self._dual).softmax()
         return x.linear(self._proxies / self.proxy_temperature).softmax() * weight + text * (1 - weight)
 
     def _probabilities(self, scores: Array) -> Array:

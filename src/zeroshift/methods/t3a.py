@@ -2,52 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, to_numpy
 from zeroshift.frozen import Expression
-from zeroshift.method import Method
-from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, MemoryInsertion, check_memory
-from zeroshift.methods._shared.similarity import inner_products, single_sample_stats, unit_rows
+from zeroshift.method import OnlineMethod
+from zeroshift.methods._shared.class_memory import ClassMemory
+from zeroshift.methods._shared.similarity import inner_products, unit_rows
 from zeroshift.parameters import Flag, Number, Optional, parameter, state
-from zeroshift.state_checks import check_lengths, check_seen
-from zeroshift.zero_shot import softmax, zero_shot_stats
-
-__all__ = ["T3A", "AllSupports", "ConfidentSupports", "DroppingSupports", "PseudoLabelled", "SupportChanges"]
-
-BLOCK_ROWS = 256
+from zeroshift.state_checks import check_lengths, check_seen, unit_length
+from zeroshift.zero_shot import Observation, observe, softmax
 
 
-class PseudoLabelled(NamedTuple):
-    """Unit features (n, d) in order, with their pseudo-classes and entropies (n,)."""
-
-    features: Array
-    classes: np.ndarray
-    entropies: np.ndarray
-
-
-class SupportChanges(NamedTuple):
-    """New sums of classes in order, computed before anything is stored. The last sum of a class stays."""
-
-    starts: np.ndarray
-    """First row of the batch that caused each change, (c,)."""
-    classes: np.ndarray
-    """The class of each change, (c,)."""
-    sums: Array
-    """(c, d)."""
-    apply: Callable[[], None]
-    """Stores the samples."""
-
-    def last(self) -> tuple[np.ndarray, np.ndarray]:
-        """The classes that change, and the number of the last change of each."""
-        last = {k: change for change, k in enumerate(self.classes.tolist())}
-        return np.array(list(last)), np.array(list(last.values()))
-
-
-class T3A(Method):
+class T3A(OnlineMethod):
     """Replaces each prototype by the mean direction of its class's supports: the prototype itself and the samples that
     the zero-shot classifier assigns to the class, of which those with the lowest entropy are kept.
 
@@ -68,13 +38,11 @@ class T3A(Method):
     and all, and use batches of 32.
 
     A prototype is a support like any other, with the entropy of its own zero-shot prediction: nearly 0 at a scale of
-    100, so that it stays, but at a scale of 1 samples may replace it. Computed in float64; the supports are kept in the
-    precision of the prototypes.
+    100, so that it stays, but at a scale of 1 samples may replace it.
     """
 
     name = "t3a"
     headline = "Prototypes become means of sure samples"
-    protocol = "online"
     state_size = "K M d; K d if all are kept (released: N d, which grows)"
     complexity = "O(K d + M d) per sample"
 
@@ -99,89 +67,39 @@ class T3A(Method):
         default=False,
     )
 
-    _vectors: Array = state(
-        lambda self: self._prototype_vectors(),
-        check=lambda self, vectors: check_lengths("vectors", vectors, unit=True),
-    )
-    _supports: ConfidentSupports | AllSupports | DroppingSupports = state(
-        lambda self: self._prototype_supports(),
-        saved_as="",
-        check=lambda self, supports: supports.check(self.n_classes + self.n_seen),
-    )
+    _vectors: Array = state(lambda self: self.zeros(self.n_classes, self.dimension), holds=unit_length)
+    _supports: ConfidentSupports | AllSupports = state(lambda self: self._prototype_supports(), saved_as="")
 
-    def _prepare(self) -> None:
-        backend = Backend.of(self.prototypes)
-        self._text = backend.asarray(self.prototypes, backend.xp.float64)
-
-    def _empty_supports(self) -> ConfidentSupports | AllSupports:
-        if self.filter_size is None:
-            return AllSupports(self.prototypes)
-        return ConfidentSupports(self.prototypes, self.filter_size)
-
-    def _pseudo_labelled_prototypes(self) -> PseudoLabelled:
+    def _prototype_supports(self) -> ConfidentSupports | AllSupports:
+        backend, shape = Backend.of(self.prototypes), (self.n_classes, self.dimension)
+        supports: ConfidentSupports | AllSupports
+        if self.filter_size is not None:
+            supports = ConfidentSupports(backend, self.n_classes, self.filter_size, self.dimension)
+        else:
+            supports = (DroppingSupports if self.released else AllSupports)(backend, *shape)
         # The classifier's weights are scaled prototypes, and each of them is classified by all.
-        return self._pseudo_label(self._text, self.logit_scale**2)
-
-    def _prototype_supports(self) -> ConfidentSupports | AllSupports | DroppingSupports:
-        first = self._pseudo_labelled_prototypes()
-        if self.filter_size is None and self.released:
-            return DroppingSupports(first, self.n_classes)
-        supports = self._empty_supports()
-        supports.plan(first, self.n_classes).apply()
+        first = observe(self.prototypes64, self.prototypes64, self.logit_scale**2)
+        self._use(supports.add(unit_rows(first.features), to_numpy(first.k), to_numpy(first.entropy)), supports)
         return supports
 
-    def _prototype_vectors(self) -> Array:
-        backend = Backend.of(self.prototypes)
-        changes = self._empty_supports().plan(self._pseudo_labelled_prototypes(), self.n_classes)
-        vectors = backend.zeros((self.n_classes, self.dimension))
-        vectors[backend.index(changes.classes)] = self._directions(changes.sums)
-        return vectors
+    def _use(self, changed: np.ndarray, supports: ConfidentSupports | AllSupports) -> None:
+        for k in changed.tolist():
+            self._vectors[k] = unit_rows(supports.total(k))
 
     @property
     def means(self) -> Array:
         """The class vectors (K, d), of unit length; zero for a class without support."""
         return Backend.of(self.prototypes).copy(self._vectors)
 
-    def _pseudo_label(self, features: Array, scale: float) -> PseudoLabelled:
-        stats = zero_shot_stats(features, self._text, scale)
-        return PseudoLabelled(unit_rows(features), to_numpy(stats.classes), -to_numpy(stats.confidences))
+    def observe(self, features: Array) -> Observation:
+        return observe(features, self.prototypes64, self.logit_scale)
 
-    def _directions(self, sums: Array) -> Array:
-        backend = Backend.of(self.prototypes)
-        return unit_rows(backend.asarray(sums, backend.xp.float64))
+    def learn(self, batch: Observation) -> None:
+        changed = self._supports.add(unit_rows(batch.features), to_numpy(batch.k), to_numpy(batch.entropy))
+        self._use(changed, self._supports)
 
-    def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        # Blocks contain whole batches, so that scores do not depend on the blocks.
-        for block, features in rows.blocks(max(1, BLOCK_ROWS // self.batch_size) * self.batch_size):
-            if features.shape[0] == 1 and isinstance(self._supports, ConfidentSupports):
-                yield block, self._adapt_one(features, self._supports)
-            else:
-                yield block, self._adapt_block(features)
-
-    def _adapt_block(self, features: Array) -> Array:
-        backend = Backend.of(self.prototypes)
-        changes = self._supports.plan(self._pseudo_label(features, self.logit_scale), self.batch_size)
-        vectors = self._directions(changes.sums)
-        scores = _scores_over_time(self._predict_scores(features), features, vectors, changes)
-        with self._learning(features.shape[0]):
-            changes.apply()
-            if len(changes.classes):
-                classes, last = (backend.index(numbers) for numbers in changes.last())
-                self._vectors[classes] = vectors[last]
-        return scores
-
-    def _adapt_one(self, features: Array, supports: ConfidentSupports) -> Array:
-        """A single sample becomes a support before it is predicted: learn, then predict."""
-        one = single_sample_stats(features, self._text, self.logit_scale)
-        insertion = supports.plan_one(one.k, one.entropy)
-        feature = None if insertion is None else unit_rows(features)[0]
-        with self._learning():
-            if insertion is not None:
-                self._vectors[one.k] = self._directions(supports.insert(insertion, feature))[0]
-        return self._predict_scores(features)
-
-    def _predict_scores(self, features: Array) -> Array:
-        return inner_products(features, self._vectors)
+    def score(self, x: Observation) -> Array:
+        return inner_products(x.features, self._vectors)
 
     def _frozen(self, x: Expression) -> Expression:
         return x.linear(self.logit_scale * self._vectors).softmax()
@@ -190,166 +108,85 @@ class T3A(Method):
         return softmax(self.logit_scale * scores)
 
 
-def _scores_over_time(scores: Array, features: Array, vectors: Array, changes: SupportChanges) -> Array:
-    """Scores (n, K), in which a class's column comes from its newest vector (c, d) at each sample's turn."""
-    if not len(changes.classes):
-        return scores
-    xp = namespace(scores)
-    n, classes = scores.shape
-    column = np.tile(np.arange(classes), (n, 1))
-    for change, (start, k) in enumerate(zip(changes.starts.tolist(), changes.classes.tolist(), strict=True)):
-        column[start:, k] = classes + change
-    candidates = xp.concat([scores, features @ vectors.T], axis=1)
-    return xp.take_along_axis(candidates, Backend.of(scores).index(column), axis=1)
+class ConfidentSupports(ClassMemory):
+    """The supports of lowest entropy of each class."""
 
+    def add(self, samples: Array, classes: np.ndarray, entropies: np.ndarray) -> np.ndarray:
+        """Store the samples that belong here; the classes that changed."""
+        entered = [self.offer(k, h, x) for k, h, x in zip(classes, entropies, samples, strict=True)]
+        return np.unique(classes[entered])
 
-class ConfidentSupports:
-    """At most `size` supports per class, those with the lowest entropy.
+    def total(self, k: int) -> Array:
+        return self.of_class(k).sum(axis=0)
 
-    Which stay depends on zero-shot entropies alone, so all changes by several batches are known before any prediction.
-    """
-
-    def __init__(self, prototypes: Array, size: int) -> None:
-        classes, width = prototypes.shape
-        self._backend = Backend.of(prototypes)
-        self._memory = LowEntropyMemory(self._backend, classes, size, width, dtype=prototypes.dtype)
-
-    def plan(self, samples: PseudoLabelled, batch_size: int) -> SupportChanges:
-        memory = self._memory
-        features = self._backend.asarray(samples.features, memory.features.dtype)
-        plan = memory.plan(samples.classes, samples.entropies)
-        if not len(plan.rows):
-            return SupportChanges(plan.rows, plan.rows, features[:0, :], lambda: memory.record_plan(plan))
-        entered = plan.slots // memory.capacity
-        starts, last, classes = _changed_classes(plan.rows, entered, plan.n_rows, batch_size)
-        turn = last[:, None]
-        old = plan.old_replaced_at.reshape(-1, memory.capacity)[classes] > turn
-        new = (plan.rows <= turn) & (turn < plan.replaced_at) & (entered == classes[:, None])
-        # Summed from the supports each time, so that rounding errors do not accumulate.
-        old_sums = self._as_numbers(old)[:, None, :] @ memory.features[self._backend.index(classes)]
-        sums = old_sums[:, 0, :] + self._as_numbers(new) @ features[self._backend.index(plan.rows)]
-        return SupportChanges(starts, classes, sums, lambda: memory.apply(plan, features))
-
-    def plan_one(self, k: int, entropy: float) -> MemoryInsertion | None:
-        """Where one sample will enter, or None if it will not."""
-        return self._memory.plan_one(k, entropy)
-
-    def insert(self, insertion: MemoryInsertion, feature: Array) -> Array:
-        """Store one unit feature (d,) and return the new sum (1, d) of its class."""
-        self._memory.insert(insertion, feature)
-        return self._backend.xp.sum(self._memory.features[insertion.k], axis=0, keepdims=True)
-
-    def _as_numbers(self, mask: np.ndarray) -> Array:
-        return self._backend.asarray(mask.astype(np.float64), self._memory.features.dtype)
-
-    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        return self._memory.state()
-
-    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        self._memory.restore(arrays, values)
-
-    def check(self, n_offered: int) -> None:
-        """ValueError if there are more supports than were offered."""
-        check_memory(self._memory, n_offered)
+    def check_seen(self, n_seen: int) -> None:
+        super().check_seen(n_seen + len(self.rows))  # prototypes are supports, too
 
 
 class AllSupports:
-    """All samples so far, as the sums of their classes."""
+    """All supports, as the sums of their classes."""
 
-    def __init__(self, prototypes: Array) -> None:
-        self._backend = Backend.of(prototypes)
-        self._sums = self._backend.zeros(tuple(prototypes.shape))
+    def __init__(self, backend: Backend, classes: int, width: int) -> None:
+        self._backend = backend
+        self._sums = backend.zeros((classes, width))
 
-    def plan(self, samples: PseudoLabelled, batch_size: int) -> SupportChanges:
-        n = len(samples.classes)
-        starts, last, classes = _changed_classes(np.arange(n), samples.classes, n, batch_size)
-        included = (np.arange(n) <= last[:, None]) & (samples.classes == classes[:, None])
-        new_sums = self._backend.asarray(included.astype(np.float64)) @ samples.features
-        sums = self._sums[self._backend.index(classes)] + new_sums
+    def add(self, samples: Array, classes: np.ndarray, entropies: np.ndarray) -> np.ndarray:
+        for k, x in zip(classes.tolist(), samples, strict=True):
+            self._sums[k] += x
+        return np.unique(classes)
 
-        def apply() -> None:
-            changed, final = (self._backend.index(numbers) for numbers in changes.last())
-            self._sums[changed] = sums[final]
-
-        changes = SupportChanges(starts, classes, sums, apply)
-        return changes
+    def total(self, k: int) -> Array:
+        return self._sums[k]
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         return {"sums": self._sums}, {}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        saved, own = tuple(arrays["sums"].shape), tuple(self._sums.shape)
-        if saved != own:
-            raise ValueError(f"sums has shape {saved}, not {own}")
+        if tuple(arrays["sums"].shape) != tuple(self._sums.shape):
+            raise ValueError(f"sums has shape {tuple(arrays['sums'].shape)}, not {tuple(self._sums.shape)}")
         self._sums = arrays["sums"]
 
-    def check(self, n_offered: int) -> None:
-        """ValueError if the sums are longer than those of so many features."""
-        check_lengths("sums", self._sums / n_offered)
+    def check_seen(self, n_seen: int) -> None:
+        check_lengths("sums", self._sums / (len(self._sums) + n_seen))
 
 
-class DroppingSupports:
+class DroppingSupports(AllSupports):
     """The released code's "keep all": with every batch, each class loses its support with the highest entropy, even if
-    it is the only one."""
+    it is the only one. The prototypes come first, and none of them is dropped."""
 
-    def __init__(self, initial: PseudoLabelled, n_classes: int) -> None:
-        self._backend, self._n_classes = Backend.of(initial.features), n_classes
-        self._kept = initial
+    def __init__(self, backend: Backend, classes: int, width: int) -> None:
+        super().__init__(backend, classes, width)
+        self._samples = backend.zeros((0, width))
+        self._classes, self._entropies = np.zeros(0, dtype=np.int64), np.zeros(0)
+        self._begun = False
+        """Whether the prototypes are here."""
 
-    def plan(self, samples: PseudoLabelled, batch_size: int) -> SupportChanges:
-        backend, kept = self._backend, self._kept
-        starts: list[int] = []
-        changed: list[int] = []
-        sums: list[Array] = []
-        for start in range(0, len(samples.classes), batch_size):
-            batch = slice(start, start + batch_size)
-            features = backend.xp.concat([kept.features, samples.features[batch, :]], axis=0)
-            classes = np.concatenate([kept.classes, samples.classes[batch]])
-            entropies = np.concatenate([kept.entropies, samples.entropies[batch]])
-            order = np.lexsort((entropies, classes))
-            dropped = order[np.append(classes[order][1:] != classes[order][:-1], True)]
-            remaining = np.setdiff1d(np.arange(len(classes)), dropped)
-            for k in np.unique(classes).tolist():
-                members = remaining[classes[remaining] == k]
-                if not np.array_equal(members, np.flatnonzero(kept.classes == k)):
-                    starts.append(start)
-                    changed.append(k)
-                    sums.append(backend.xp.sum(features[backend.index(members), :], axis=0))
-            kept = PseudoLabelled(features[backend.index(remaining), :], classes[remaining], entropies[remaining])
-        after = kept
-
-        def apply() -> None:
-            self._kept = after
-
-        stacked = backend.xp.stack(sums) if sums else kept.features[:0, :]
-        return SupportChanges(np.array(starts, dtype=np.int64), np.array(changed, dtype=np.int64), stacked, apply)
+    def add(self, samples: Array, classes: np.ndarray, entropies: np.ndarray) -> np.ndarray:
+        samples = self._backend.xp.concat([self._samples, samples], axis=0)
+        classes = np.concatenate([self._classes, classes])
+        entropies = np.concatenate([self._entropies, entropies])
+        order = np.lexsort((entropies, classes))
+        highest = order[np.append(classes[order][1:] != classes[order][:-1], True)]
+        kept = np.setdiff1d(np.arange(len(classes)), highest) if self._begun else np.arange(len(classes))
+        changed = np.unique(classes)
+        self._samples, self._begun = samples[self._backend.index(kept)], True
+        self._classes, self._entropies = classes[kept], entropies[kept]
+        for k in changed.tolist():
+            self._sums[k] = self._samples[self._backend.index(np.flatnonzero(self._classes == k))].sum(axis=0)
+        return changed
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        return {
-            "features": self._kept.features,
-            "classes": self._backend.xp.asarray(self._kept.classes, device=self._backend.device),
-            "entropies": self._backend.asarray(self._kept.entropies, self._backend.xp.float64),
-        }, {}
+        return {"features": self._samples, "classes": self._classes, "entropies": self._entropies}, {}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        classes, entropies = to_numpy(arrays["classes"]), to_numpy(arrays["entropies"])
-        n, width = arrays["features"].shape
-        if classes.shape != (n,) or entropies.shape != (n,) or width != self._kept.features.shape[1]:
-            raise ValueError(f"{n} supports of width {width}, {classes.shape} classes and {entropies.shape} entropies")
-        if n and not 0 <= classes.min() <= classes.max() < self._n_classes:
-            raise ValueError(f"the classes of the supports must be from 0 to {self._n_classes - 1}")
-        self._kept = PseudoLabelled(arrays["features"], classes.copy(), entropies.copy())
+        samples, classes = arrays["features"], to_numpy(arrays["classes"]).astype(np.int64)
+        entropies = to_numpy(arrays["entropies"]).astype(np.float64)
+        if classes.shape != (len(samples),) or entropies.shape != classes.shape:
+            raise ValueError(f"{len(samples)} supports, {classes.shape} classes and {entropies.shape} entropies")
+        if len(classes) and not 0 <= classes.min() <= classes.max() < len(self._sums):
+            raise ValueError(f"the classes of the supports must be from 0 to {len(self._sums) - 1}")
+        self._samples, self._classes, self._entropies = samples, classes, entropies
 
-    def check(self, n_offered: int) -> None:
-        """ValueError if there are more supports than were offered."""
-        check_lengths("features", self._kept.features)
-        check_seen("the number of supports", len(self._kept.classes), n_offered)
-
-
-def _changed_classes(rows: np.ndarray, classes: np.ndarray, n: int, batch_size: int) -> tuple[np.ndarray, ...]:
-    """First row, last row and class of every (batch, class) that rows (e,) with these classes enter, in order."""
-    n_classes = int(classes.max(initial=0)) + 1
-    batch_size = min(batch_size, n)
-    batches, entered = np.divmod(np.unique(rows // batch_size * n_classes + classes), n_classes)
-    starts = batches * batch_size
-    return starts, np.minimum(starts + batch_size, n) - 1, entered
+    def check_seen(self, n_seen: int) -> None:
+        check_lengths("features", self._samples)
+        check_seen("the number of supports", len(self._classes), len(self._sums) + n_seen)

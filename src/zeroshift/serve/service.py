@@ -57,7 +57,7 @@ class Limits:
     """What one client can ask for."""
 
     body_bytes: int = 64 * 2**20
-    json_bytes: int = 24 * 2**20
+    json_bytes: int = 25_000_000
     """Of a body in JSON, which takes many times its size while it is read."""
     body_seconds: float = 30.0
     """From the headers of a request to the end of its body."""

@@ -1,0 +1,75 @@
+"""State files of earlier versions: their arrays under the names and in the layout that the methods have now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+__all__ = ["as_written_now"]
+
+Tensors = dict[str, np.ndarray]
+
+
+def as_written_now(method: str, tensors: Mapping[str, np.ndarray]) -> Tensors:
+    """The tensors of a state file, whatever version wrote it. Those it cannot convert are left for later checks."""
+    converted = dict(tensors)
+    for convert in CONVERTERS.get(method, ()):
+        convert(converted)
+    return converted
+
+
+def _wide(*names: str) -> Callable[[Tensors], None]:
+    """These arrays were in the precision of the prototypes; now they are in float64."""
+
+    def convert(tensors: Tensors) -> None:
+        for name in names:
+            if (array := tensors.get(f"state/{name}")) is not None and array.dtype == np.float32:
+                tensors[f"state/{name}"] = array.astype(np.float64)
+
+    return convert
+
+
+def _memory_by_class(tensors: Tensors) -> None:
+    """`features` (K, M, d) with empty slots became `entries`, one row for each sample, and the `rows` of the slots."""
+    if "state/features" not in tensors or "state/arrivals" not in tensors:
+        return
+    features, arrivals = tensors.pop("state/features"), tensors["state/arrivals"]
+    held = arrivals > 0
+    entries = np.zeros((1 + held.size, features.shape[-1]))
+    entries[1 : 1 + held.sum()] = features[held]
+    rows = np.zeros(held.shape, dtype=np.int64)
+    rows[held] = 1 + np.arange(held.sum())
+    tensors |= {"state/entries": entries, "state/rows": rows}
+
+
+def _prototypes_in_bank(tensors: Tensors) -> None:
+    """`entries` (1 + M, K, d) began with the prototypes, and came with their inner products."""
+    if "state/grams" in tensors:
+        del tensors["state/grams"]
+        tensors["state/features"] = tensors.pop("state/entries")[1:].transpose(1, 0, 2)
+
+
+def _waiting_samples(tensors: Tensors) -> None:
+    """Of `dota`: the last samples waited outside the sums, and the mean covariance was kept."""
+    tensors.pop("state/shared", None)
+    samples, labels = (tensors.pop(f"state/{name}", np.zeros((0, 0))) for name in ("waiting", "waiting_labels"))
+    means, counts, sums = (tensors.get(f"state/{name}") for name in ("means", "counts", "sums"))
+    if means is None or counts is None or sums is None or not len(samples):
+        return
+    for x, y in zip(samples, labels, strict=True):
+        centred = (x - means) * (y**0.5)[:, None]
+        sums = sums + centred[:, :, None] * centred[:, None, :]
+        means = (counts[:, None] * means + y[:, None] * x) / (counts + y)[:, None]
+        counts = counts + y
+    tensors |= {"state/means": means, "state/counts": counts, "state/sums": sums}
+
+
+CONVERTERS: dict[str, tuple[Callable[[Tensors], None], ...]] = {
+    "tda": (_wide("positive_entries", "negative_entries", "negative_masks"),),
+    "boostadapter": (_wide("positive_entries", "negative_entries", "negative_masks"),),
+    "dmn": (_prototypes_in_bank, _memory_by_class),
+    "dota": (_wide("sums"), _waiting_samples),
+    "oga": (_memory_by_class,),
+    "t3a": (_memory_by_class,),
+}
