@@ -40,10 +40,10 @@ def atomic_path(path: str | os.PathLike[str], *, mode: int | None = None) -> Ite
         if mode is None and os.path.exists(target):
             mode = target.stat().st_mode
         # Nobody else may read the temporary file of a private one. Some writers create private files: see below.
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else 0o600)
+        made = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else 0o600)
         if mode is None:
-            mode = os.fstat(handle).st_mode
-        os.close(handle)
+            mode = os.fstat(made).st_mode
+        os.close(made)
         yield temporary
         with open(temporary, "rb+") as handle:
             os.fsync(handle.fileno())
