@@ -9,6 +9,7 @@ import pickle
 import socket
 import struct
 import time
+import urllib.request
 import zipfile
 import zlib
 from types import SimpleNamespace
@@ -381,6 +382,21 @@ def test_thumbnails_are_bounded_without_snapshots(seeing, problem):
     shown = [one["seq"] for one in stream.statistics()["disagreements"]]
     assert len(shown) > 2
     assert [seq for seq, _ in store.thumbnails(record)] == shown[:2]
+
+
+def test_a_stream_that_is_made_again_has_its_own_thumbnails(seeing, problem):
+    """A browser keeps them by address."""
+    stream, addresses = seeing.client().stream("cam-2"), []
+    for _ in range(2):
+        stream.create(NAMES, problem[1], logit_scale=5.0, thumbnails={"count": 5, "bytes": 100_000})
+        for start in range(0, 240, 40):
+            stream.samples([picture(value=value) for value in range(start, start + 40)])
+        addresses.append([one["thumbnail"] for one in stream.statistics()["disagreements"] if one["thumbnail"]])
+        for address, kept in ((addresses[-1][0], True), (addresses[0][0], len(addresses) == 1)):
+            with urllib.request.urlopen(seeing.url + address) as answer:
+                assert ("max-age" in answer.headers["Cache-Control"]) is kept
+        stream.delete()
+    assert not set(addresses[0]) & set(addresses[1])
 
 
 def test_a_body_without_end_is_cut(run_service, problem):

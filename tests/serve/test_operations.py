@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -565,6 +566,20 @@ def test_a_full_disk_and_a_kill(small_disk, start_process, problem):
     assert scores(list(stream.log())) == scores(answers) == expected_scores(problem, count)
     answers += stream.samples(features[count : count + 8])
     assert scores(answers) == expected_scores(problem, count + 8)
+
+
+def test_too_few_file_descriptors_are_one_line_in_the_log(start_process, tmp_path):
+    process = start_process(
+        "--store", str(tmp_path / "store"), before=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    )
+    host, _, port = process.url.removeprefix("http://").partition(":")
+    connections = [socket.create_connection((host, int(port)), timeout=PATIENCE) for _ in range(80)]
+    wait_until(lambda: "file descriptors" in process.text)
+    for one in connections:
+        one.close()
+    assert process.client(retry=PATIENCE).request("GET", "/health/live")["status"] == "live"
+    assert process.end() == 0
+    assert ["descriptors" in one["message"] for one in process.log if one["level"] == "error"] == [True], process.text
 
 
 @pytest.mark.parametrize("jump", [-1e8, 1e8, 4e9])

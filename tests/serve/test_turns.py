@@ -49,7 +49,7 @@ def test_streams_compute_in_turns(short_turns):
     async def run():
         threads = learners.Learners(1)
         together = [
-            threads.learner(health=True).run(work, name, steps) for name, steps in (("a", 4), ("b", 4), ("c", 1))
+            threads.learner(name, health=True).run(work, name, steps) for name, steps in (("a", 4), ("b", 4), ("c", 1))
         ]
         try:
             return await asyncio.gather(*together)
@@ -70,7 +70,7 @@ def test_a_stream_with_long_steps_gets_threads_of_its_own():
 
     async def run():
         threads = learners.Learners(1)
-        stream, other = threads.learner(), threads.learner()
+        stream, other = threads.learner("a"), threads.learner("b")
         try:
             return [await one.run(compute) for one in (stream, stream, other)]
         finally:

@@ -13,6 +13,8 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict
+from html import escape
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -37,7 +39,7 @@ from zeroshift.serve.inputs import (
     parse_keys_header,
     parse_samples,
 )
-from zeroshift.serve.keys import LOCAL, Principal
+from zeroshift.serve.keys import ASKING, LOCAL, REREAD_SECONDS, Principal
 from zeroshift.serve.service import Event, Service, usable_methods, visible
 from zeroshift.serve.stream import Stream
 
@@ -45,7 +47,8 @@ __all__ = ["create_app"]
 
 log = logging.getLogger("zeroshift.serve")
 
-HEARTBEAT_SECONDS = 15.0
+HEARTBEAT_SECONDS = REREAD_SECONDS
+"""Longest pause of an event stream; then its key is looked up again."""
 LARGE_BODY = 256 * 1024
 """Bytes from which a body is parsed in a thread."""
 HEARTBEAT = ": heartbeat\n\n"
@@ -252,9 +255,7 @@ async def identify(request: Request) -> Principal:
     _check_origin(request, service)
     if not service.auth:
         return LOCAL
-    if service.keys.are_old:
-        await service.read(service.keys.read)
-    found = service.keys.find(_token(request))
+    found = (await service.current_keys()).find(_token(request))
     if found is None:
         raise Problem(401, "unauthorized", "An API key is needed. Fix: Authorization: Bearer KEY.")
     return found
@@ -265,6 +266,7 @@ async def principal_of(request: Request) -> Principal:
     principal = getattr(request.state, "principal", None) or await identify(request)
     service_of(request).check_rate(principal.key)
     request.state.key = principal.key
+    ASKING.set(principal)
     return principal
 
 
@@ -341,9 +343,8 @@ def _add_streams(app: FastAPI) -> None:
     @app.get("/v1/events", tags=["streams"], summary="Server-sent events of all streams")
     async def all_events(request: Request, principal: Reader) -> Any:
         service = service_of(request)
-        if service.overviews >= service.limits.subscribers:
-            raise Problem(429, "too_many_subscribers", f"{service.overviews} clients listen already.", retry_after=10)
-        return _event_response(_overview_events(service, principal.prefix))
+        release = service.take("listeners", service.limits.subscribers)
+        return EventStream(_overview_events(service, principal), release)
 
     @app.get("/v1/methods", tags=["streams"], summary="Methods that a stream can have")
     async def list_methods(request: Request, principal: Reader) -> Any:
@@ -387,14 +388,25 @@ def _add_streams(app: FastAPI) -> None:
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     ) -> Any:
         stream = await find_stream(request, principal, stream_id)
-        samples = await service_of(request).read(_log_rows, stream, service_of(request), after, limit)
-        return {"samples": samples, "last": stream.record.seq}
+        service = service_of(request)
+        return Response(await service.read(_log_page, stream, service, after, limit), media_type="application/json")
 
     @app.get("/v1/streams/{stream_id:path}/events", tags=["streams"], summary="Server-sent events")
     async def events(request: Request, principal: Reader, stream_id: StreamId) -> Any:
         stream = await find_stream(request, principal, stream_id)
         service = service_of(request)
-        return _event_response(_events(service, stream, service.subscribe(stream)))
+        release = service.take("listeners")
+        try:
+            waiting = service.subscribe(stream)
+        except Problem:
+            release()
+            raise
+
+        def ended() -> None:
+            service.unsubscribe(stream, waiting)
+            release()
+
+        return EventStream(_events(service, stream, waiting, principal), ended)
 
     @app.get("/v1/streams/{stream_id:path}/statistics", tags=["streams"], summary="Everything a dashboard shows")
     async def statistics(request: Request, principal: Reader, stream_id: StreamId) -> Any:
@@ -415,27 +427,34 @@ def _add_streams(app: FastAPI) -> None:
 
     @app.get("/v1/streams/{stream_id:path}/thumbnails/{seq}", tags=["streams"], summary="A small image of a sample")
     async def thumbnail(
-        request: Request, principal: Reader, stream_id: StreamId, seq: Annotated[int, Path(ge=1, le=2**62)]
+        request: Request,
+        principal: Reader,
+        stream_id: StreamId,
+        seq: Annotated[int, Path(ge=1, le=2**62)],
+        number: Annotated[int | None, Query(alias="stream", description="As in the address of a disagreement.")] = None,
     ) -> Any:
+        """With the number of the stream, browsers keep it: another stream of that name has another number."""
         stream = await find_stream(request, principal, stream_id)
         service = service_of(request)
         content = await service.read(service.store.thumbnail, stream.record, seq)
         if content is None:
             raise Problem(404, "no_thumbnail", f"No thumbnail of sample {seq} is kept.")
-        return Response(content, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
+        kept = "private, max-age=3600" if number == stream.record.number else "no-store"
+        return Response(content, media_type="image/jpeg", headers={"Cache-Control": kept})
 
     @app.get("/v1/streams/{stream_id:path}/snapshots", tags=["snapshots"], summary="Snapshots and epochs")
     async def snapshots(request: Request, principal: Reader, stream_id: StreamId) -> Any:
         stream = await find_stream(request, principal, stream_id)
         service = service_of(request)
-        kept = await service.read(service.store.snapshots, stream.record)
+        kept = await _snapshots(service, stream)
         epochs = await service.read(service.store.epochs, stream.record)
-        return {"snapshots": [one.public() for one in kept], "epochs": [vars(one) for one in epochs]}
+        return {"snapshots": kept, "epochs": [vars(one) for one in epochs]}
 
     @app.post("/v1/streams/{stream_id:path}/snapshots", tags=["snapshots"], summary="Take a snapshot now")
     async def take_snapshot(request: Request, principal: Writer, stream_id: StreamId) -> Any:
         stream = await find_stream(request, principal, stream_id)
-        return await run_command(stream, stream.take_snapshot)
+        await service_of(request).check_bytes()
+        return await run_command(stream, lambda: stream.take_snapshot(keep=principal.may("admin")))
 
     @app.post("/v1/streams/{stream_id:path}/rollback", tags=["snapshots"], summary="Begin a new epoch with a snapshot")
     async def rollback(request: Request, principal: Admin, stream_id: StreamId, body: Rollback) -> Any:
@@ -510,7 +529,8 @@ def _add_operations(app: FastAPI) -> None:
 
     @app.get("/v1/whoami", tags=["operation"], summary="The scope of the key")
     async def whoami(principal: Reader) -> Any:
-        return {"key": principal.key, "scope": principal.scope, "prefix": principal.prefix}
+        about = {"key": principal.key, "scope": principal.scope, "prefix": principal.prefix}
+        return {**about, "quota": asdict(principal.quota)}
 
 
 def _add_dashboard(app: FastAPI) -> None:
@@ -528,11 +548,34 @@ def _add_dashboard(app: FastAPI) -> None:
     async def dashboard() -> Any:
         return answer(page)
 
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Any:
+        return Response(_requests_page(app), media_type="text/html; charset=utf-8")
+
     @app.get("/dashboard/{name}", include_in_schema=False)
     async def dashboard_file(name: str) -> Any:
         if name not in files:
             raise Problem(404, "not_found", "There is no such page.")
         return answer(files[name])
+
+
+def _requests_page(app: FastAPI) -> str:
+    """A list of all requests, which needs no code of other sites."""
+    rows = [
+        f"<tr><td>{method.upper()}</td><td><code>{escape(path)}</code></td><td>{escape(one['summary'])}</td></tr>"
+        for path, methods in app.openapi()["paths"].items()
+        for method, one in methods.items()
+    ]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>zeroshift: requests</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<link rel="icon" href="dashboard/icon.svg" type="image/svg+xml">'
+        '<link rel="stylesheet" href="dashboard/style.css"></head><body>'
+        '<header class="bar"><a class="brand" href="./">zeroshift</a></header><main id="main"><h1>Requests</h1>'
+        '<p><a href="openapi.json">openapi.json</a> describes their parameters, bodies and answers, for programs.</p>'
+        f"<table><thead><tr><th>method</th><th>address</th><th>what it does</th></tr></thead><tbody>{''.join(rows)}"
+        "</tbody></table></main></body></html>"
+    )
 
 
 async def run_command(stream: Stream, run: Callable[[], Any]) -> Any:
@@ -545,15 +588,19 @@ async def run_command(stream: Stream, run: Callable[[], Any]) -> Any:
 
 
 async def _describe(service: Service, stream: Stream) -> dict[str, Any]:
-    record = stream.record
-    snapshots = await service.read(service.store.snapshots, record)
     return {
         **await service.overview(stream),
-        **record.config,
+        **stream.record.config,
         "sample_ms": round(1000 * stream.sample_seconds, 3) if stream.sample_seconds else None,
         "deadline_seconds": stream.deadline,
-        "snapshots": [one.public() for one in snapshots],
+        "snapshots": await _snapshots(service, stream),
     }
+
+
+async def _snapshots(service: Service, stream: Stream) -> list[dict[str, Any]]:
+    found = await service.read(service.store.snapshots, stream.record)
+    kept = await service.read(service.store.kept_snapshots, stream.record)
+    return [one.public(kept) for one in found]
 
 
 async def _statistics(service: Service, stream: Stream) -> dict[str, Any]:
@@ -583,7 +630,7 @@ async def _statistics(service: Service, stream: Stream) -> dict[str, Any]:
 
 
 async def _disagreements(service: Service, stream: Stream, labels: Sequence[Any]) -> list[dict[str, Any]]:
-    names, address = stream.classes, f"/v1/streams/{stream.record.id}/thumbnails"
+    names, address, number = stream.classes, f"/v1/streams/{stream.record.id}/thumbnails", stream.record.number
     thumbnails = {seq for seq, _ in await service.read(service.store.thumbnails, stream.record)}
     confirmed = {seq: label for seq, label, *_ in labels}
     return [
@@ -591,11 +638,15 @@ async def _disagreements(service: Service, stream: Stream, labels: Sequence[Any]
             **one,
             "label": names[one["label"]],
             "zero_shot": names[one["zero_shot"]],
-            "thumbnail": f"{address}/{one['seq']}" if one["seq"] in thumbnails else None,
+            "thumbnail": f"{address}/{one['seq']}?stream={number}" if one["seq"] in thumbnails else None,
             "confirmed": names[confirmed[one["seq"]]] if one["seq"] in confirmed else None,
         }
         for one in stream.monitor.last_disagreements()
     ]
+
+
+def _log_page(stream: Stream, service: Service, after: int, limit: int) -> bytes:
+    return to_json({"samples": _log_rows(stream, service, after, limit), "last": stream.record.seq})
 
 
 def _log_rows(stream: Stream, service: Service, after: int, limit: int) -> list[dict[str, Any]]:
@@ -669,16 +720,31 @@ async def _parse_form(request: Request, service: Service) -> Samples:
     return samples
 
 
-def _event_response(events: AsyncIterator[str]) -> Response:
-    return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+class EventStream(StreamingResponse):
+    """Server-sent events. `ended` is called at the end, also of those that nobody began to read."""
+
+    def __init__(self, events: AsyncIterator[str], ended: Callable[[], None]) -> None:
+        super().__init__(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
 
 
-async def _events(service: Service, stream: Stream, waiting: asyncio.Queue[Event]) -> AsyncIterator[str]:
-    """Events of a stream until the client leaves or the service stops. `samples` events come with the statistics."""
+async def _events(
+    service: Service, stream: Stream, waiting: asyncio.Queue[Event], principal: Principal
+) -> AsyncIterator[str]:
+    """Events of a stream until the client leaves, its key is removed or the service stops.
+
+    `samples` events come with the statistics.
+    """
     stopping = asyncio.ensure_future(service.stopping.wait())
     try:
         yield _event("hello", stream.record.seq, {"seq": stream.record.seq, "epoch": stream.record.epoch})
-        while not stopping.done():
+        while not stopping.done() and await service.still_allows(principal):
             getting = asyncio.ensure_future(waiting.get())
             try:
                 await asyncio.wait({getting, stopping}, timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
@@ -696,18 +762,16 @@ async def _events(service: Service, stream: Stream, waiting: asyncio.Queue[Event
                 return
     finally:
         stopping.cancel()
-        service.unsubscribe(stream, waiting)
 
 
-async def _overview_events(service: Service, prefix: str) -> AsyncIterator[str]:
+async def _overview_events(service: Service, principal: Principal) -> AsyncIterator[str]:
     """`hello` with all streams; then `streams`: those that have changed, and the names of those that were deleted."""
     known: dict[str, Any] | None = None
     stopping = asyncio.ensure_future(service.stopping.wait())
-    service.overviews += 1
     try:
-        while not stopping.done():
+        while not stopping.done() and await service.still_allows(principal):
             started = time.monotonic()
-            found = {stream.record.id: stream for stream in visible(list(service.streams.values()), prefix)}
+            found = {stream.record.id: stream for stream in visible(list(service.streams.values()), principal.prefix)}
             now = {name: _version(stream) for name, stream in found.items()}
             changed = [found[name] for name in now if known is None or known.get(name) != now[name]]
             gone = sorted((known or now).keys() - now.keys())
@@ -720,7 +784,6 @@ async def _overview_events(service: Service, prefix: str) -> AsyncIterator[str]:
             # Many streams are compared less often, so that this never keeps the service busy.
             await asyncio.wait({stopping}, timeout=max(OVERVIEW_SECONDS, 10 * (time.monotonic() - started)))
     finally:
-        service.overviews -= 1
         stopping.cancel()
 
 
@@ -761,7 +824,11 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
-        first = error.errors()[0]
+        first, kind = error.errors()[0], request.headers.get("content-type", "")
+        if first["loc"] == ("body",) and request.method != "GET" and "json" not in kind.lower():
+            sent = f"Content-Type is {kind[:80]!r}" if kind else "The header Content-Type is missing"
+            message = f"{sent}, and the body must be JSON. Fix: Content-Type: application/json."
+            return answer(request, Problem(415, "unsupported_type", message))
         where = ".".join(str(part) for part in first["loc"])[:200]
         return answer(request, Problem(422, "invalid_request", f"{where}: {first['msg']}"[:500]))
 
@@ -869,6 +936,8 @@ class Guard:
                     state["principal"] = await identify(Request(scope))
                 except Problem as problem:
                     refused = problem
+            if not scope["path"].isprintable():  # a route would ignore a line feed at the end
+                refused = Problem(400, "invalid_address", "The address has a control character. Fix: leave it out.")
             declared = headers.get(b"content-length", b"0")
             if declared.isdigit() and int(declared[:20]) > limit:
                 refused = refused or _too_large(limit, binary)

@@ -101,7 +101,7 @@ def parse_samples(content_type: str, body: bytes, keys_header: str | None) -> Sa
     """The samples in a body that is not a form."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind in ("application/json", ""):
-        samples = _parse_json(body)
+        samples = _parse_json(body, typed=bool(kind))
     elif kind in ("application/x-npy", "application/octet-stream"):
         try:
             samples = Samples(features=as_matrix(parse_npy(body, "the body")))
@@ -146,11 +146,12 @@ def check_keys(keys: Any, count: int) -> Sequence[str | None]:
     return checked
 
 
-def _parse_json(body: bytes) -> Samples:
+def _parse_json(body: bytes, typed: bool) -> Samples:
     try:
         content = pydantic_core.from_json(body)
     except ValueError as error:
-        raise Problem(422, "invalid_body", f"The body is not JSON ({str(error)[:200]}).") from error
+        fix = "" if typed else " Fix: the header Content-Type, such as application/json or application/x-npy."
+        raise Problem(422, "invalid_body", f"The body is not JSON ({str(error)[:200]}).{fix}") from error
     if not isinstance(content, dict):
         raise Problem(422, "invalid_body", 'The body must be an object. Fix: {"features": [[...], ...]}.')
     unknown = content.keys() - {"features", "images", "keys", "learn", "top"}

@@ -4,16 +4,19 @@ What a stream computes is a generator, which may be put aside wherever it yields
 `TURN_SECONDS`; the rest waits behind the turns of other streams, in the order of their arrival. Nothing can end a step
 of a method before it yields, such as a factorisation with many features. Streams with steps that take longer than a
 turn therefore have threads of their own: the operating system shares the cores, and no other stream waits for them.
+
+Streams whose names have the same first part take at most half of the threads: other tenants find a free one.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any
+
+from zeroshift.serve.keys import ASKING
+from zeroshift.serve.tenants import SharedThreads
 
 __all__ = ["Learner", "Learners"]
 
@@ -27,16 +30,16 @@ class Learners:
     """Threads for short and for long steps, as many of each, and one for the samples of health checks."""
 
     def __init__(self, threads: int) -> None:
-        self._short = ThreadPoolExecutor(threads, "zeroshift-stream")
-        self._long = ThreadPoolExecutor(threads, "zeroshift-slow")
-        self._health = ThreadPoolExecutor(1, "zeroshift-health")
+        self._short = SharedThreads(2 * threads, "zeroshift-stream")
+        self._long = SharedThreads(2 * threads, "zeroshift-slow")
+        self._health = SharedThreads(1, "zeroshift-health")
 
-    def learner(self, *, health: bool = False) -> Learner:
-        return Learner((self._health, self._health) if health else (self._short, self._long))
+    def learner(self, tenant: str, *, health: bool = False) -> Learner:
+        return Learner(tenant, (self._health, self._health) if health else (self._short, self._long))
 
     async def measure(self, function: Callable[[], Any]) -> Any:
         """The result of a function that may take long."""
-        return await asyncio.get_running_loop().run_in_executor(self._long, function)
+        return await self._long.run(ASKING.get().prefix.partition("/")[0], function)
 
     def shutdown(self) -> None:
         for pool in (self._short, self._long, self._health):
@@ -46,8 +49,8 @@ class Learners:
 class Learner:
     """Computes what one stream needs, one thing after the other."""
 
-    def __init__(self, pools: Sequence[ThreadPoolExecutor]) -> None:
-        self._pools = pools
+    def __init__(self, tenant: str, pools: Sequence[SharedThreads]) -> None:
+        self._tenant, self._pools = tenant, pools
         self.longest = 0.0
         """Processor time of the longest step, in seconds."""
         self.spent = 0.0
@@ -55,11 +58,11 @@ class Learner:
 
     async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """The result of `function(*arguments)`; of a generator, what it returns."""
-        loop, context, work = asyncio.get_running_loop(), copy_context(), _begun(function, arguments)
+        context, work = copy_context(), _begun(function, arguments)
         self.spent = 0.0
         while True:
             pool = self._pools[self.longest > TURN_SECONDS]
-            ended, result = await loop.run_in_executor(pool, context.run, self._turn, work)
+            ended, result = await pool.run(self._tenant, context.run, self._turn, work)
             if ended:
                 return result
 

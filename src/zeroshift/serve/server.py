@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +21,8 @@ from zeroshift.serve.app import create_app
 from zeroshift.serve.service import Service
 
 __all__ = ["configure_log", "make_server"]
+
+log = logging.getLogger("zeroshift.serve")
 
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -117,8 +121,31 @@ def make_server(make_service: Callable[[], Service], *, host: str, port: int, li
     return Server(config)
 
 
+ACCEPT_PAUSE = 60.0
+"""Seconds between two lines in the log about connections that cannot be accepted."""
+
+
+class LoopErrors:
+    """Logs what nobody catches. asyncio reports every connection without a file descriptor, thousands per second."""
+
+    def __init__(self) -> None:
+        self._reported = float("-inf")
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+            loop.default_exception_handler(context)
+        elif time.monotonic() - self._reported > ACCEPT_PAUSE:
+            self._reported = time.monotonic()
+            log.error("connections wait: too few file descriptors. Fix: ulimit -n, or fewer connections")
+
+
 class Server(uvicorn.Server):
     """Ends the event streams when it is asked to stop; otherwise they would keep it open."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(LoopErrors())
+        await super().startup(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # Unlike uvicorn's, this does not raise the signal again at the end: that it was asked to stop is no error.

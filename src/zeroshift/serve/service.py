@@ -9,11 +9,11 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -24,11 +24,12 @@ from zeroshift.arrays import UNIT_NORM_TOLERANCE
 from zeroshift.serve.encoding import EncoderPool
 from zeroshift.serve.errors import Problem
 from zeroshift.serve.inputs import Samples, as_matrix, check_stream_id, feature_items, is_text
-from zeroshift.serve.keys import AccessKeys
+from zeroshift.serve.keys import ASKING, AccessKeys, Principal
 from zeroshift.serve.learners import Learners
 from zeroshift.serve.records import CANARY, Batch, DamagedError, DeletedError, StoreError, StreamRecord, is_canary
 from zeroshift.serve.store import Committer, SqlStore
 from zeroshift.serve.stream import SampleRequest, Stream, make_method
+from zeroshift.serve.tenants import SharedThreads, Usage, check
 
 __all__ = ["Event", "Limits", "Service"]
 
@@ -45,6 +46,8 @@ READY_SECONDS = 1.0
 """A readiness check this recent is not repeated."""
 CANARY_SECONDS = 10.0
 """How long the canary may take."""
+
+T = TypeVar("T")
 
 log = logging.getLogger("zeroshift.serve")
 
@@ -119,16 +122,17 @@ class Service:
         self.store, self.limits, self.auth = store, limits or Limits(), auth
         self.default_method = method
         self.keys = AccessKeys(store)
+        self._reading_keys = asyncio.Lock()
         self.streams: dict[str, Stream] = {}
         self.stopping = asyncio.Event()
-        self.overviews = 0
-        """Clients that listen to changes of all streams."""
         self.receiving = 0
         """Bytes of the bodies of requests that are not answered yet."""
+        self.usage = Usage()
         self._replays = 0
+        self._replaying = ThreadPoolExecutor(max(1, self.limits.replays), "zeroshift-replay")
         self._committer = Committer(store)
         self._learners = Learners(threads or max(2, os.cpu_count() or 1))
-        self._reading = ThreadPoolExecutor(4, "zeroshift-read")
+        self._reading = SharedThreads(4, "zeroshift-read")
         self._subscribers: dict[str, set[asyncio.Queue[Event]]] = {}
         self._rates: dict[str, tuple[float, float]] = {}
         self._ready_at, self._ready = float("-inf"), dict[str, Any]()
@@ -185,12 +189,17 @@ class Service:
         await asyncio.get_running_loop().run_in_executor(None, self._committer.close)
         self._learners.shutdown()
         self._reading.shutdown()
+        self._replaying.shutdown()
         self.store.close()
 
     async def read(self, function: Any, *arguments: Any) -> Any:
-        """Call something that reads the store, in a thread."""
+        """Call something that reads the store, in a thread, in turn with other tenants."""
+        return await self._store_errors(self._reading.run(ASKING.get().prefix, function, *arguments))
+
+    async def _store_errors(self, reading: Awaitable[T]) -> T:
+        """Its result; what the store raises becomes a Problem."""
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._reading, function, *arguments)
+            return await reading
         except DeletedError as error:
             raise Problem(404, "no_such_stream", "The stream was deleted.") from error
         except DamagedError as error:
@@ -204,9 +213,25 @@ class Service:
                 503, "store_unavailable", "The store cannot be used now. Fix: retry.", retry_after=1
             ) from error
 
+    async def current_keys(self) -> AccessKeys:
+        """The access keys, as they were at most two seconds ago."""
+        if self.keys.are_old:
+            async with self._reading_keys:
+                if self.keys.are_old:
+                    await self.read(self.keys.read)
+        return self.keys
+
+    async def still_allows(self, principal: Principal) -> bool:
+        """Whether the key of somebody who listens has not been removed; False if the store cannot tell."""
+        try:
+            return not self.auth or (await self.current_keys()).has(principal)
+        except Problem:
+            return False
+
     def _add(self, record: StreamRecord) -> Stream:
+        learner = self._learners.learner(record.id.partition("/")[0], health=is_canary(record.id))
         stream = Stream(
-            record, self.store, self._committer, self._learners.learner(health=is_canary(record.id)),
+            record, self.store, self._committer, learner,
             max_queued=self.limits.queued_samples, deadline=self.limits.wait_seconds,
             on_event=self._publish, on_batch=self.metrics.count_batch,
         )  # fmt: skip
@@ -254,6 +279,10 @@ class Service:
         async with self._creating:
             if (existing := await self._same(name, config, prototypes)) is not None:
                 return existing, False
+            asking = ASKING.get()
+            own = len(visible(list(self.streams.values()), asking.prefix))
+            check(asking.prefix, "streams", own, asking.quota.streams)
+            await self.check_bytes()
             if self.count >= self.limits.streams:
                 raise Problem(429, "too_many_streams", f"The service has {self.limits.streams} streams, as it may.")
             record = await self.read(self.store.create_stream, name, config, prototypes)
@@ -345,6 +374,10 @@ class Service:
                 413 if samples.count else 422, "too_many_samples" if samples.count else "no_samples",
                 f"A request has 1 to {self.limits.samples} samples; this one has {samples.count}.",
             )  # fmt: skip
+        asking = ASKING.get()
+        self.usage.send(asking.prefix, samples.count, asking.quota.rows)
+        if samples.learn:
+            await self.check_bytes()
         classes, dimension = stream.record.prototypes.shape
         top = min(samples.top or DEFAULT_TOP, classes)
         if samples.count * top > self.limits.predictions or samples.count * classes > self.limits.scores:
@@ -375,11 +408,15 @@ class Service:
         """See `Stream.replay`."""
         if self._replays >= self.limits.replays:
             raise Problem(429, "busy", f"{self._replays} replays run already. Fix: retry later.", retry_after=5)
+        release = self.take("replays")
         self._replays += 1
+        given = method, parameters, limit
         try:
-            return dict(await self.read(stream.replay, method, parameters, limit))
+            running = asyncio.get_running_loop().run_in_executor(self._replaying, stream.replay, *given)
+            return dict(await self._store_errors(running))
         finally:
             self._replays -= 1
+            release()
 
     def _encode(self, stream: Stream, samples: Samples) -> asyncio.Task[Any]:
         if self.encoder is None:
@@ -424,6 +461,25 @@ class Service:
             self._subscribers.pop(stream.record.id, None)
 
     # Limits and health
+
+    def take(self, what: str, most: int | None = None) -> Callable[[], None]:
+        """Count one more of the `listeners` or `replays` of the tenant that asks; call the result when it ends."""
+        asking = ASKING.get()
+        allowed = [one for one in (getattr(asking.quota, what), most) if one is not None]
+        return self.usage.take(asking.prefix, what, min(allowed, default=None))
+
+    async def check_bytes(self) -> None:
+        """Problem 429 if the streams of the tenant that asks have as many bytes as they may."""
+        asking = ASKING.get()
+        if asking.quota.bytes is None:
+            return
+        used = 0
+        for stream in visible(list(self.streams.values()), asking.prefix):
+            if stream.stored is None:
+                before = stream.grown
+                stream.stored = await self.read(self.store.stored_bytes, stream.record) - before
+            used += stream.stored + stream.grown
+        check(asking.prefix, "bytes", used, asking.quota.bytes)
 
     def check_rate(self, key: str) -> None:
         """Allow `rate` requests per second, and as many at once."""

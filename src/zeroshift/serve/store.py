@@ -20,6 +20,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -37,7 +38,7 @@ from zeroshift.serve.records import (
     row_checksum,
 )
 
-__all__ = ["Committer", "SqlStore", "open_store"]
+__all__ = ["SCRATCH_PREFIX", "Committer", "SqlStore", "open_store"]
 
 SCHEMA = 2
 """Increased when an earlier version cannot use a store of this one."""
@@ -60,6 +61,8 @@ CREATE TABLE IF NOT EXISTS requests (stream BIGINT NOT NULL, name TEXT NOT NULL,
 CREATE TABLE IF NOT EXISTS snapshots (number {serial}, stream BIGINT NOT NULL, epoch BIGINT NOT NULL,
   seq BIGINT NOT NULL, time DOUBLE PRECISION NOT NULL, size BIGINT NOT NULL, checksum TEXT NOT NULL,
   environment TEXT NOT NULL, monitor TEXT NOT NULL, file TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS kept_snapshots (stream BIGINT NOT NULL, number BIGINT NOT NULL,
+  PRIMARY KEY (stream, number));
 CREATE INDEX IF NOT EXISTS snapshots_of_stream ON snapshots (stream, epoch, seq);
 CREATE TABLE IF NOT EXISTS thumbnails (stream BIGINT NOT NULL, seq BIGINT NOT NULL, content {blob} NOT NULL,
   PRIMARY KEY (stream, seq));
@@ -69,10 +72,14 @@ CREATE TABLE IF NOT EXISTS labels (stream BIGINT NOT NULL, seq BIGINT NOT NULL, 
 """
 
 STREAM_COLUMNS = "number, id, config, prototypes, dimension, created, checksum, seq, epoch, alarm, owner"
-STREAM_TABLES = ("epochs", "batches", "sample_keys", "requests", "snapshots", "thumbnails", "labels")
+STREAM_TABLES = ("epochs", "batches", "sample_keys", "requests", "snapshots", "kept_snapshots", "thumbnails", "labels")
 BATCH_COLUMNS = "first, count, epoch, learned, time, keys, features, answers, checksum"
 THUMBNAIL_SIZES = "SELECT seq, LENGTH(content) FROM thumbnails WHERE stream = ?"
+LOG_BYTES = "COALESCE(SUM(LENGTH(features) + LENGTH(answers)), 0)"
 SNAPSHOT_COLUMNS = "number, epoch, seq, time, size, checksum, environment, monitor, file"
+
+SCRATCH_PREFIX = "zeroshift-"
+"""How the names of folders begin in which states are written and read."""
 
 READ_ROWS, READ_BYTES = 64, 16 * 2**20
 
@@ -103,6 +110,8 @@ class SqlStore(ABC):
     """What the database raises."""
     types: ClassVar[Mapping[str, str]]
     """How the database writes `blob` and `serial`."""
+    scratch: Path | None = None
+    """Where states are written and read; None is the system's folder for temporary files."""
 
     def __init__(self) -> None:
         self._local = threading.local()
@@ -378,12 +387,12 @@ class SqlStore(ABC):
         return batch if batch is not None and batch.first <= seq <= batch.last else None
 
     def compact(self, stream: StreamRecord, through: int) -> int:
-        """Delete the log up to sample `through`, with the keys of these samples; the number of deleted batches."""
+        """Delete the log up to sample `through`, with the keys of these samples; how many bytes that were."""
 
         def delete(execute: Callable[..., Any]) -> int:
-            deleted = execute(
-                "DELETE FROM batches WHERE stream = ? AND first + count - 1 <= ?", (stream.number, through)
-            ).rowcount
+            old = "FROM batches WHERE stream = ? AND first + count - 1 <= ?"
+            deleted = execute(f"SELECT {LOG_BYTES} {old}", (stream.number, through)).fetchone()[0]
+            execute(f"DELETE {old}", (stream.number, through))
             left = execute("SELECT COALESCE(MIN(first), ?) FROM batches WHERE stream = ?", (through + 1, stream.number))
             before = left.fetchone()[0]
             execute("DELETE FROM sample_keys WHERE stream = ? AND seq < ?", (stream.number, before))
@@ -391,6 +400,12 @@ class SqlStore(ABC):
             return int(deleted)
 
         return self._write(delete)
+
+    def stored_bytes(self, stream: StreamRecord) -> int:
+        """Bytes of the prototypes, the log and the snapshots."""
+        log = self._read(f"SELECT {LOG_BYTES} FROM batches WHERE stream = ?", (stream.number,))
+        snapshots = self._read("SELECT COALESCE(SUM(size), 0) FROM snapshots WHERE stream = ?", (stream.number,))
+        return stream.prototypes.nbytes + int(log[0][0]) + int(snapshots[0][0])
 
     # Epochs and snapshots
 
@@ -467,9 +482,19 @@ class SqlStore(ABC):
             raise DamagedError(f"snapshot {snapshot.number} does not have its checksum")
         return content
 
+    def keep_snapshot(self, stream: StreamRecord, number: int) -> None:
+        """Note that the operator wants a snapshot: those that nobody asked for do not replace it."""
+        self._do(
+            "INSERT INTO kept_snapshots (stream, number) VALUES (?, ?) ON CONFLICT DO NOTHING", (stream.number, number)
+        )
+
+    def kept_snapshots(self, stream: StreamRecord) -> set[int]:
+        return {row[0] for row in self._read("SELECT number FROM kept_snapshots WHERE stream = ?", (stream.number,))}
+
     def delete_snapshots(self, stream: StreamRecord, snapshots: Sequence[Snapshot]) -> None:
         for snapshot in snapshots:
-            self._do("DELETE FROM snapshots WHERE stream = ? AND number = ?", (stream.number, snapshot.number))
+            for table in ("kept_snapshots", "snapshots"):
+                self._do(f"DELETE FROM {table} WHERE stream = ? AND number = ?", (stream.number, snapshot.number))
         self._delete_contents([snapshot.file for snapshot in snapshots])
 
     @abstractmethod

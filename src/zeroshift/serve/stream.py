@@ -45,8 +45,10 @@ from zeroshift.serve.records import (
     StoreError,
     StreamRecord,
     UnusableError,
+    newest_kept,
+    superfluous,
 )
-from zeroshift.serve.store import Committer, SqlStore
+from zeroshift.serve.store import SCRATCH_PREFIX, Committer, SqlStore
 from zeroshift.zero_shot import softmax
 
 __all__ = ["Item", "SampleRequest", "Stream", "features_digest", "make_method"]
@@ -115,7 +117,9 @@ class SampleRequest:
 
     @property
     def names(self) -> set[str]:
-        """All its keys, with a letter that says what they are keys of."""
+        """All its keys, with a letter that says what they are keys of; none if it learns nothing, and so uses none."""
+        if not self.learn:
+            return set()
         return {f"s{key}" for key in self.keys if key is not None} | ({f"r{self.key}"} if self.key else set())
 
     def digest(self, items: Sequence[Item]) -> str:
@@ -197,6 +201,10 @@ class Stream:
         """Samples that wait or are being computed."""
         self.indicators: dict[str, float | None] = {"order": None, "reliability": None}
         """What the method says about the stream: strength of an order, weight of what it has learned."""
+        self.stored: int | None = None
+        """Bytes in the store, when they were measured; None if they must be."""
+        self.grown = 0
+        """Bytes stored since then, without what was deleted."""
         self.latencies: deque[float] = deque(maxlen=1000)
         """Seconds from arrival to answer of the last requests."""
 
@@ -414,6 +422,7 @@ class Stream:
         raised = append.alarm is not None and self.record.alarm is None
         self.record = append.after()
         for batch in append.batches:
+            self.grown += batch.nbytes
             self._count_since_snapshot(batch.count)
             self._on_batch(self, batch, seconds)
             self._on_event(self, "samples", {"first": batch.first, "last": batch.last, "epoch": batch.epoch})
@@ -463,7 +472,7 @@ class Stream:
 
     def _recover(self) -> Generator[None, None, Method]:
         if self._lost:
-            self._method = None
+            self._method, self.stored = None, None  # a write that failed was counted
         started = time.monotonic()
         record = self._store.claim(self.record.number)
         if (last := self._store.last_sample(record)) > record.seq:
@@ -522,7 +531,7 @@ class Stream:
 
     def _load_snapshot(self, snapshot: Snapshot) -> tuple[Method, Monitor]:
         content = self._store.read_snapshot(snapshot)
-        with _temporary_path() as path:
+        with self._temporary_path() as path:
             path.write_bytes(content)
             try:
                 return methods.load(path), Monitor.restore(snapshot.monitor)
@@ -567,13 +576,15 @@ class Stream:
         """The outcome of each request, and what must be stored before they are answered."""
         method = yield from self.load()
         append = Append(self.record, alarm=self.record.alarm)
-        sample_keys = [item.key for _, items in ready for item in items if item.key is not None]
+        sample_keys = [item.key for one, items in ready if one.learn for item in items if item.key is not None]
         known = self._store.find_keys(self.record, sample_keys) if sample_keys else {}
-        requests = self._store.find_requests(self.record, [request.key for request, _ in ready if request.key])
+        requests = self._store.find_requests(self.record, [one.key for one, _ in ready if one.key and one.learn])
         outcomes: list[list[dict[str, Any]] | BaseException] = []
         for request, items in ready:
             try:
-                if request.key in requests:
+                if not request.learn:
+                    outcomes.append((yield from self._answer(method, request, items, {}, append)))
+                elif request.key in requests:
                     outcomes.append((yield from self._repeated(request, items, *requests[request.key])))
                 else:
                     outcomes.append((yield from self._answer(method, request, items, known, append)))
@@ -750,38 +761,56 @@ class Stream:
 
     def _content(self) -> bytes:
         assert self._method is not None
-        with _temporary_path() as path:
+        with self._temporary_path() as path:
             self._method.save(path)
-            return path.read_bytes()
+            content = path.read_bytes()
+        self.grown += len(content)
+        return content
 
-    def _snapshot(self) -> None:
+    @contextmanager
+    def _temporary_path(self) -> Iterator[Path]:
+        """Where a state is written or read; StoreError if the folder cannot be used."""
+        try:
+            with tempfile.TemporaryDirectory(dir=self._store.scratch, prefix=SCRATCH_PREFIX) as folder:
+                yield Path(folder) / "state.safetensors"
+        except OSError as error:
+            raise StoreError(f"no temporary file can be written ({error.strerror or error})") from error
+
+    def _snapshot(self, *, keep: bool = False) -> None:
+        """Store the state, `keep` it for the operator, and delete what it replaces."""
         self.record = self._store.add_snapshot(
             self.record, self._content(), self.monitor.state(), environment(), alarm=self.record.alarm
         )
         self._since_snapshot = 0
+        if keep:
+            self._store.keep_snapshot(self.record, self._store.snapshots(self.record)[0].number)
         self._prune()
         self._on_event_later("snapshot", {"seq": self.record.seq, "epoch": self.record.epoch})
 
     def _prune(self) -> None:
         """Delete snapshots beyond what the stream keeps, and the log that is no longer needed."""
-        record, config = self.record, self.config
+        record, config, count = self.record, self.config, self.config["keep_snapshots"]
         snapshots = self._store.snapshots(record)
-        old = snapshots[config["keep_snapshots"] :]
+        old = superfluous(snapshots, self._store.kept_snapshots(record), count)
         if old:
             self._store.delete_snapshots(record, old)
-        own = [s.seq for s in snapshots[: config["keep_snapshots"]] if s.epoch == record.epoch]
+            self.grown -= sum(one.size for one in old)
+        gone = {one.number for one in old}
+        own = [one.seq for one in snapshots if one.epoch == record.epoch and one.number not in gone]
+        own = own[: newest_kept(count)]
         if config["retain"] is not None and len(own) > 1:
-            self._store.compact(record, min(min(own), record.seq - config["retain"]))
+            self.grown -= self._store.compact(record, min(min(own), record.seq - config["retain"]))
 
     def _on_event_later(self, name: str, content: dict[str, Any]) -> None:
         """Publish an event from a thread."""
         if self._task is not None:
             self._task.get_loop().call_soon_threadsafe(self._on_event, self, name, content)
 
-    def take_snapshot(self) -> Generator[None, None, dict[str, Any]]:
+    def take_snapshot(self, keep: bool) -> Generator[None, None, dict[str, Any]]:
         yield from self.load()
-        self._snapshot()
-        return self._store.snapshots(self.record)[0].public()
+        self._snapshot(keep=keep)
+        snapshot = self._store.snapshots(self.record)[0]
+        return snapshot.public({snapshot.number} if keep else ())
 
     def rollback(self, number: int) -> dict[str, Any]:
         """Begin a new epoch with the state of a snapshot. Works although the present state is damaged."""
@@ -795,6 +824,7 @@ class Stream:
             raise Problem(409, "snapshot_damaged", f"{error}. Fix: another snapshot.") from error
         except UnusableError as error:
             raise Problem(409, "snapshot_unusable", f"{error}. Fix: another snapshot; see the log.") from error
+        self._store.keep_snapshot(record, number)
         epoch = Epoch(record.epoch + 1, record.seq, chosen.epoch, chosen.seq, f"rollback to {number}", time.time())
         return self._begin(record, epoch, method, monitor)
 
@@ -828,7 +858,7 @@ class Stream:
         return {"alarm": None}
 
     def relearn(self) -> Generator[None, None, dict[str, Any]]:
-        """Begin a new epoch whose method also has the confirmed labels, and learns the log again."""
+        """Begin a new epoch whose method has the confirmed labels too, and learns again what the state has learned."""
         yield from self.load()
         record = self.record
         labels = self._store.labels(record)
@@ -839,7 +869,10 @@ class Stream:
         support = (np.stack([one[4] for one in labels]), np.array([one[1] for one in labels]))
         method = make_method(self.config, record.prototypes, support=support)
         monitor, count = Monitor(len(record.prototypes)), 0
+        history = self._history(record)
         for batch in self._store.read_batches(record, 0):
+            if batch.last > history.get(batch.epoch, 0):
+                continue  # it was rolled back
             if batch.learned:
                 for _ in method._answering(batch.features, learn=True):
                     yield
@@ -847,6 +880,21 @@ class Stream:
             self._observe(monitor, method, batch)
         epoch = Epoch(record.epoch + 1, record.seq, None, None, f"learned again with {len(labels)} labels", time.time())
         return {**self._begin(record, epoch, method, monitor), "labels": len(labels), "samples": count}
+
+    def _history(self, record: StreamRecord) -> dict[int, int]:
+        """The epochs from which the state of a stream comes, each with the last sample of it that the state has."""
+        epochs = {one.epoch: one for one in self._store.epochs(record)}
+        found, epoch, seq = dict[int, int](), record.epoch, record.seq
+        while True:
+            if epoch not in epochs:
+                raise DamagedError(f"epoch {epoch} is not recorded")
+            found[epoch], start = seq, epochs[epoch]
+            if epoch == 0:
+                return found
+            if start.parent_epoch is None or start.parent_seq is None:  # it learned the epoch before it again
+                epoch, seq = epoch - 1, start.start
+            else:
+                epoch, seq = start.parent_epoch, start.parent_seq
 
     def replay(self, method_name: str, parameters: Mapping[str, Any], limit: int) -> dict[str, Any]:
         """What another method would have answered to the log. Nothing of the stream changes.
@@ -897,16 +945,6 @@ class Stream:
             "labelled": {"samples": labelled, "right": right_now, "right_answered": right_before},
             "examples": examples,
         }
-
-
-@contextmanager
-def _temporary_path() -> Iterator[Path]:
-    """Where a state is written or read; StoreError if the folder for temporary files cannot be used."""
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            yield Path(folder) / "state.safetensors"
-    except OSError as error:
-        raise StoreError(f"the folder for temporary files cannot be used ({error.strerror or error})") from error
 
 
 def _indicators(method: Method) -> dict[str, float | None]:
