@@ -24,7 +24,8 @@ from zeroshift import FeatureSet
 from zeroshift.cli.compare import choose_methods
 from zeroshift.data import packs
 from zeroshift.evaluate import DatasetRef, Ledger, Plan, describe_skipped, plan_comparison, run_plan
-from zeroshift.evaluate.leaderboard import DRAWS, Leaderboard, build_leaderboard, resampled_accuracies
+from zeroshift.evaluate.differences import DRAWS, paired_intervals, resampled_accuracies
+from zeroshift.evaluate.leaderboard import Leaderboard, build_leaderboard
 from zeroshift.evaluate.outcomes import Outcomes, read_outcomes
 from zeroshift.evaluate.protocols import find_protocol
 from zeroshift.evaluate.results import OUTCOMES, flatten
@@ -122,7 +123,7 @@ def claims_table(rows: Sequence[dict[str, Any]], groups: dict[str, Sequence[Data
 def difference(rows: Sequence[dict[str, Any]], first: str, second: str, datasets: Sequence[DatasetRef]) -> str:
     cells = [[[outcomes(rows, label, one)] for label in (first, second)] for one in datasets]
     accuracies, _ = resampled_accuracies(cells, draws=DRAWS, seed=0)
-    low, high = 100 * np.quantile(accuracies[0] - accuracies[1], [0.025, 0.975])
+    low, high = paired_intervals(accuracies[0], accuracies[1])
     means = [np.mean([[np.mean([run.right.sum() / run.scored.sum() for run in one[place][0]])] for one in cells])
              for place in (0, 1)]  # fmt: skip
     verdict = "holds" if low > 0 else "does not hold" if high < 0 else "tied"

@@ -63,7 +63,7 @@ def test_everything_is_written(experiment, small_file, tmp_path):
 
 
 def test_the_terminal_shows_the_tables_and_the_files(experiment, small_file, tmp_path):
-    done = experiment(NAME, small_file, "--orders", "1", "--csv", tmp_path / "c")
+    done = experiment(NAME, small_file, "--orders", "1", "--csv", tmp_path / "c", env={"COLUMNS": "80"})
     assert done.exit_code == 0, done.stderr
     assert get(NAME).title in done.stdout
     assert f"report: {tmp_path / 'out' / 'report.html'}" in done.stdout.splitlines()
@@ -105,6 +105,15 @@ def test_failures_are_named_and_the_rest_is_reported(experiment, small_file, mon
     assert chapters["bad-run"]["failed"] == ["broken on small, prompts ensemble: ZeroDivisionError: a bug"]
     assert chapters[NAME]["findings"]
     assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_labels_of_bundled_packs_are_not_questioned(experiment, tmp_path):
+    """Zero-shot is below three times chance on this one; its labels are right."""
+    done = experiment("table-9", "pack:cifar10c_gaussian_noise_3", "--orders", 1)
+    assert done.exit_code == 0, done.stderr
+    pages = [path.read_text(encoding="utf-8") for path in (tmp_path / "out").glob("*.html")]
+    assert pages
+    assert not any("label order" in text for text in (*pages, done.stdout, done.stderr))
 
 
 def test_repeated_sources_are_warned_about(experiment, small_file):
@@ -150,7 +159,7 @@ def test_the_list(call, arguments):
     assert [one["name"] for one in listed] == [one.name for one in list_experiments()]
     assert all(one["question"].endswith("?") for one in listed)
     assert [one["paper_names"] for one in listed if one["name"] == "natural-shift"] == [["table-2", "table-14"]]
-    shown = call("experiment", *arguments).stdout
+    shown = call("experiment", *arguments, env={"COLUMNS": "80"}).stdout
     assert all(one["name"] in shown for one in listed)
     assert "zeroshift experiment table-5, or figure-4" in " ".join(shown.split())
     assert max(map(len, shown.splitlines())) <= 80

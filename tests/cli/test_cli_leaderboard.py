@@ -37,6 +37,29 @@ def test_a_plain_comparison(compare, call, tmp_path):
     assert (tmp_path / "out" / "leaderboard.html").read_text().startswith("<!doctype html>")
 
 
+def test_differences_to_a_method(compare, call, tmp_path):
+    done = compare("--json", "--baseline", "tda")
+    found = {method["method"]: method for method in json.loads(done.stdout)["mean"]}
+    assert found["tda"]["to_baseline"]["points"] == 0
+    again = call("leaderboard", tmp_path / "out", "--baseline", "tda", "--json")
+    for method in json.loads(again.stdout)["methods"]:
+        assert method["to_baseline"] == pytest.approx(found[method["label"]]["to_baseline"])
+    shown = call(
+        "leaderboard", tmp_path / "out", "--baseline", "tda", "-m", "tda,zero_shot", "--force", env={"COLUMNS": "200"}
+    )
+    assert "over tda" in shown.stdout
+    assert "Over tda" in (tmp_path / "out" / "leaderboard.html").read_text()
+    wrong = call("leaderboard", tmp_path / "out", "--baseline", "tdb")
+    assert (wrong.exit_code, "Did you mean 'tda'" in wrong.stderr) == (2, True)
+
+
+def test_a_wrong_baseline_is_refused_before_anything_runs(call, small_file, tmp_path):
+    done = call("compare", small_file, "-m", CHOSEN, "--out", tmp_path / "new", "--baseline", "dmn")
+    assert done.exit_code == 2
+    assert "--baseline: 'dmn' is not among the compared methods" in done.stderr
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_protocol(compare, call, tmp_path):
     done = compare("--protocol", "ttabc", "--json")
     record = json.loads(done.stdout)
@@ -77,7 +100,7 @@ def test_the_files(compare, call, tmp_path):
 
 def test_filters(compare, call, tmp_path):
     compare("-q", "--protocol", "three-orders")
-    given = ("--groups", "online", "--without", "order", "--streams", "bursts", "--sets", "small", "--json")
+    given = ("--groups", "online", "--without", "order", "--streams", "bursts", "--sets", "small", "--json", "--force")
     record = json.loads(call("leaderboard", tmp_path / "out", *given).stdout)
     assert {method["label"] for method in record["methods"]} == {"zero_shot", "tda"}
     assert record["streams"] == ["bursts"]

@@ -7,13 +7,19 @@ import numpy as np
 import pytest
 
 from zeroshift import FeatureSet, ZeroShot, methods, normalize
-from zeroshift.evaluate import DatasetRef, Ledger, MethodSpec, gain_interval, plan_comparison, run_plan
-from zeroshift.evaluate.leaderboard import build_leaderboard, resampled_accuracies, tied_ranks
+from zeroshift.evaluate import DatasetRef, Ledger, MethodSpec, gain_interval, plan_comparison, run_plan, summarize
+from zeroshift.evaluate.differences import resampled_accuracies
+from zeroshift.evaluate.leaderboard import build_leaderboard, tied_ranks
 from zeroshift.evaluate.outcomes import Outcomes, read_outcomes, record_outcomes
 from zeroshift.evaluate.protocols import PROTOCOLS, find_protocol
 from zeroshift.evaluate.results import collect
 from zeroshift.evaluate.streams import dirichlet
-from zeroshift.report.leaderboard import leaderboard_record
+from zeroshift.report.leaderboard import (
+    leaderboard_markdown,
+    leaderboard_record,
+    leaderboard_table,
+    render_leaderboard_page,
+)
 
 
 def made(seed: int, rows: int = 90) -> FeatureSet:
@@ -147,7 +153,7 @@ def test_draws_are_those_of_a_loop_over_rows():
 def test_blocks_of_draws_change_nothing(monkeypatch):
     cells = [[[[whole(np.arange(50) % 3 == 0)]], [[whole(np.arange(50) % 2 == 0)]]]]
     before, _ = resampled_accuracies(cells, draws=40, seed=1)
-    monkeypatch.setattr("zeroshift.evaluate.leaderboard.ROWS_AT_ONCE", 350)
+    monkeypatch.setattr("zeroshift.evaluate.differences.ROWS_AT_ONCE", 350)
     after, _ = resampled_accuracies(cells, draws=40, seed=1)
     assert np.array_equal(before, after)
 
@@ -232,6 +238,61 @@ def test_groups_needs_and_ranks(rows):
     for entry in online:
         for other in entry.tied:
             assert entry.label in found[other].tied
+
+
+def test_differences_to_a_baseline(rows):
+    found = by_label(build_leaderboard(rows, baseline="tda", draws=4000))
+    for label, entry in found.items():
+        assert entry.to_baseline.to == "tda"
+        assert entry.to_baseline.points == pytest.approx(100 * (entry.accuracy - found["tda"].accuracy)), label
+        assert entry.to_baseline.low <= entry.to_baseline.points <= entry.to_baseline.high
+    assert found["tda"].to_baseline.low == found["tda"].to_baseline.high == 0
+    # The gain is the difference to zero-shot on the same rows, which here are all.
+    tda = by_label(build_leaderboard(rows, baseline="zero_shot", draws=4000))["tda"]
+    assert (tda.to_baseline.low, tda.to_baseline.high) == pytest.approx(tda.gain_interval)
+    assert all(entry.to_baseline is None for entry in build_leaderboard(rows).entries)
+    with pytest.raises(ValueError, match=r"--baseline: 'tba' is not among .* Did you mean 'tda'\?"):
+        build_leaderboard(rows, baseline="tba")
+
+
+def test_intervals_of_a_comparison_are_those_of_the_leaderboard(sets, tmp_path):
+    """`summarize` and `build_leaderboard` resample the same runs in the same way."""
+    specs = [MethodSpec.named(name) for name in NAMES]
+    plan = plan_comparison([DatasetRef.of(name, features) for name, features in sets.items()], specs, orders=2)
+    outcomes = list(run_plan(plan, Ledger(tmp_path)))
+    board = by_label(build_leaderboard(collect([tmp_path], outcomes=True).rows, baseline="tda"))
+    for method in summarize(plan, outcomes, baseline="tda").overall:
+        entry = board[method.spec.label]
+        assert method.gain_interval == pytest.approx(entry.gain_interval)
+        assert (method.to_baseline.low, method.to_baseline.high) == pytest.approx(
+            (entry.to_baseline.low, entry.to_baseline.high)
+        )
+        if method.to_best is not None and method.to_best.to != method.spec.label:
+            assert method.to_best.is_tie == (method.to_best.to in entry.tied)
+
+
+def test_methods_with_views_are_ranked_apart(rows):
+    """As in the documentation: a method that sees views is not compared with one that sees the image alone."""
+    viewed = [{**row, "given": ["views"]} if row["contestant"] == "tda" else row for row in rows]
+    found = by_label(build_leaderboard(viewed))
+    assert (found["tda"].group, found["tda"].rank, found["tda"].tied) == ("online with views", (1, 1), ())
+    assert all("tda" not in entry.tied for entry in found.values())
+
+
+def test_reconstructions_are_marked_everywhere(rows):
+    """Here the records of tda are said to be those of a reconstruction."""
+    renamed = [
+        {**row, "contestant": "freetta", "method": "freetta"} if row["contestant"] == "tda" else row for row in rows
+    ]
+    board = build_leaderboard(renamed)
+    assert by_label(board)["freetta"].caveat == "reconstructed, not the authors' code"
+    assert "`freetta*`" in leaderboard_table(board).markdown()
+    assert "freetta: reconstructed, not the authors' code" in leaderboard_markdown(board)
+    page = render_leaderboard_page(board, command="")
+    assert ">freetta*</code>" in page
+    record = {method["label"]: method for method in leaderboard_record(board)["methods"]}
+    assert record["freetta"]["caveat"]
+    assert not record["transclip"]["caveat"]
 
 
 def test_methods_without_an_order_count_for_every_stream(rows):

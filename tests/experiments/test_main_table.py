@@ -55,6 +55,15 @@ def test_every_name_of_the_paper_is_that_of_a_row_of_its_tables():
     assert set(PAPER_ROWS) <= {info.name for info in methods.list_methods()}
 
 
+def test_reconstructions_have_a_star_and_a_note(small_suite):
+    table = found(chapter_with_accuracies(EXPERIMENT, small_suite, half), "accuracy")
+    names = {row.cells[0] for row in table.rows}
+    assert {"TDA", "FreeTTA*", "BCA*", "TCA*", "GDA-CLIP (without labels)*"} <= names
+    notes = " ".join(table.notes)
+    assert "* BCA, FreeTTA, GDA-CLIP (without labels): reconstructed, not the authors' code." in notes
+    assert f"* TCA: {methods.get('tca').cls.from_features}." in notes
+
+
 def test_methods_in_other_tables_exist(small_suite):
     notes = " ".join(found(chapter_with_accuracies(EXPERIMENT, small_suite, half), "accuracy").notes)
     (outcome_text,) = re.findall(r"the few-shot experiment has (.*?)\.", notes)

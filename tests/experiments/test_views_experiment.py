@@ -21,7 +21,7 @@ TWICE = [
     "TDA",
     "DMN",
     "Dota",
-    "BCA",
+    "BCA*",
     "PTA",
     "BoostAdapter",
     "DPE",

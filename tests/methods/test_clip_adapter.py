@@ -109,9 +109,7 @@ def test_initial_weights_follow_from_the_seed():
             r"initial first must have the shape \(3, 12\).*got \(4, 12\)",
         ),
         ((np.ones((3, 12)), np.ones((3, 12))), ValueError, r"initial second must have the shape \(12, 3\)"),
-        ((np.ones((3, 12), dtype=int), np.ones((12, 3))), TypeError, "initial first must hold floating-point numbers"),
         ((np.full((3, 12), np.nan), np.ones((12, 3))), ValueError, "initial first must hold finite numbers"),
-        ((np.ones((3, 12)), np.full((12, 3), 1e9)), ValueError, r"initial second must hold finite numbers of at most"),
     ],
 )
 def test_initial_weights_that_are_refused(initial, error, message):

@@ -8,7 +8,7 @@ import torch
 
 from goldens import golden, problem
 from plain import zlap as plain
-from zeroshift.methods import ZLaP, ZLaPInductive, zlap
+from zeroshift.methods import ZLaP, ZLaPInductive
 from zeroshift.testing import check_method, make_problem
 
 TOLERANCE = 4e-7
@@ -68,13 +68,6 @@ def test_more_neighbours_than_there_are(n_neighbors):
     np.testing.assert_array_equal(answer, ZLaP(given.prototypes, n_neighbors=4).adapt_scores(given.features))
 
 
-def test_columns_solved_separately_are_the_same(monkeypatch):
-    given = make_problem(classes=7, samples=50)
-    together = ZLaP(given.prototypes).adapt_scores(given.features)
-    monkeypatch.setattr(zlap, "SOLVE_NUMBERS", 1)
-    np.testing.assert_allclose(ZLaP(given.prototypes).adapt_scores(given.features), together, rtol=0, atol=1e-10)
-
-
 @both_libraries
 @pytest.mark.parametrize("scale", [False, True])
 def test_new_samples_are_predicted_inductively(scale, library):
@@ -95,23 +88,6 @@ def test_adapt_starts_from_the_beginning():
     again = method.adapt(given.features[70:])
     assert method.n_seen == 50
     np.testing.assert_array_equal(again, ZLaP(given.prototypes).adapt(given.features[70:]))
-
-
-def test_an_interrupt_keeps_the_previous_state(monkeypatch):
-    given = make_problem(samples=120, seed=6)
-    method = ZLaP(given.prototypes)
-    method.adapt(given.features[:70])
-    before = method.predict(given.features)
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(zlap, "_solve", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            method.adapt(given.features)
-    assert method.n_seen == 70
-    np.testing.assert_array_equal(method.predict(given.features), before)
 
 
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])

@@ -2,11 +2,13 @@
 
 import re
 
+import numpy as np
 import pytest
 
 from zeroshift.evaluate import DatasetRef, JobOutcome, MethodSpec, plan_comparison, summarize
+from zeroshift.evaluate.outcomes import record_outcomes
 from zeroshift.report.compare_page import headline, page_context, render_page, write_page
-from zeroshift.report.compare_tables import compare_markdown, remarks, set_tables
+from zeroshift.report.compare_tables import compare_markdown, compare_record, compare_table, remarks, set_tables
 from zeroshift.report.page import is_report
 
 
@@ -40,7 +42,7 @@ def summary(comparisons):
 
 def test_the_page_holds_every_number_and_escapes_every_name(summary):
     page = render_page(summary)
-    assert re.search(r"<h1>[^<]*adapt_online \N{MINUS SIGN}4.5.*points on 2 sets</h1>", page)
+    assert re.search(r"<h1[^>]*>[^<]*adapt_online \N{MINUS SIGN}4.5.*points on 2 sets</h1>", page)
     for text in ("71", "70.5", "\N{MINUS SIGN}4.5", "12.3", "1,000", "3.4"):
         assert text in page, text
     assert "a &lt;b&gt;|_c_" in page
@@ -107,8 +109,60 @@ def one_order(comparisons, *methods):
 def test_the_title_states_the_gains(comparisons):
     assert headline(one_order(comparisons, "zero_shot", "adapt_online")) == "adapt_online -5.0 points on Set A-1"
     assert headline(one_order(comparisons, "zero_shot")) == "zero_shot 70.0% on Set A-1"
-    many = one_order(comparisons, "zero_shot", "adapt_online", "tda", "dmn", "t3a")
-    assert headline(many) == "3 of 4 methods gain on Set A-1; highest: tda, +20.0 points"
+    many = one_order(comparisons, "adapt_online", "tda", "dmn", "t3a")
+    best = "online tda, +20.0 points"
+    assert headline(many) == f"3 of 4 methods gain on Set A-1; most accurate: {best}"  # nothing is known of ties
+
+
+RIGHT = {"zero_shot": 50, "tda": 70, "dmn": 71, "adapt_online": 80, "zlap": 85, "transclip": 85, "gda_pseudo": 84}
+"""How many of 120 samples a method is right about: the first ones."""
+
+
+@pytest.fixture
+def tied(comparisons):
+    """Records with outcomes: tda is right wherever dmn is, except once; zlap and transclip are right about the same."""
+    specs = [MethodSpec(method) for method in RIGHT] + [MethodSpec("tip_adapter")]
+    planned = plan_comparison([DatasetRef.of("only", comparisons[0].features)], specs, orders=1)
+
+    def job(trial):
+        rows = np.arange(120)
+        right = [rows < RIGHT.get(trial.spec.method, 75), rows < RIGHT["zero_shot"]]
+        shares = {"accuracy": right[0].mean(), "zero_shot_accuracy": right[1].mean()}
+        outcomes = record_outcomes(rows, *right, 120)
+        return JobOutcome(trial, {**record(trial), **shares, "outcomes": outcomes}, None, recorded=False)
+
+    return summarize(planned, [job(trial) for trial in planned.trials], baseline="dmn")
+
+
+def test_the_title_names_ties_within_each_group(tied):
+    assert headline(tied) == (
+        "7 of 7 methods gain on Set A-1; most accurate: online adapt_online, +25.0; transductive zlap and 2 others, "
+        "+29.2; few-shot tip_adapter, +20.8 points"
+    )
+
+
+def test_ties_and_differences_are_in_every_table(tied):
+    columns = compare_table(tied).columns
+    at = {column.title: place for place, column in enumerate(columns)}
+    cells = {str(row.cells[0]): [str(cell) for cell in row.cells] for row in compare_table(tied).rows}
+    places = {name: row[at["to best"]] for name, row in cells.items()}
+    assert places == {
+        "zero_shot": "-25.0", "tda": "-8.3", "dmn": "-7.5", "adapt_online": "best", "zlap": "best", "transclip": "tied",
+        "gda_pseudo*": "tied", "tip_adapter": "",
+    }  # fmt: skip
+    assert cells["tda"][at["over dmn"]].startswith("-0.8 (-2.5 to ")
+    page, text = render_page(tied), compare_markdown(tied)
+    for shown in (page.replace("\N{MINUS SIGN}", "-"), text):
+        assert "paired over the samples of each set" in shown
+        assert "gda_pseudo*" in shown
+    assert "<td>tied<small>" in page
+    found = {method["method"]: method for method in compare_record(tied)["mean"]}
+    assert found["tda"]["to_baseline"]["points"] == pytest.approx(-100 / 120)
+    assert found["zlap"]["to_baseline"]["to"] == "dmn"  # across groups, because it was asked for
+    assert found["transclip"]["to_best"] == {"to": "zlap", "points": 0.0, "low": 0.0, "high": 0.0}
+    assert found["gda_pseudo"]["caveat"] == "reconstructed, not the authors' code"
+    low, high = found["tda"]["gain_interval"]
+    assert low < 100 * 20 / 120 < high
 
 
 def test_one_order_has_no_range_and_no_caption_about_it(comparisons):

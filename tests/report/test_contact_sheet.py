@@ -1,6 +1,7 @@
 """The contact sheet shows the right images in the right order, and is one file that shows nothing else."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from report.sheet_reader import Sheet
 Image = pytest.importorskip("PIL.Image")
 
 from zeroshift.data.images import ImageError  # noqa: E402
+from zeroshift.reject import RejectRule, Rejects  # noqa: E402
 from zeroshift.report.contact_sheet import (  # noqa: E402
     BYTES_PER_PIXEL,
     HEADER_BYTES,
@@ -72,7 +74,7 @@ def test_rejected_images_have_a_section_of_their_own_before_the_classes():
     assert "b.jpg zero-shot: cat 0.50 → none of these best class dog 0.95 reject score 0.90" in text
     assert "e.jpg zero-shot: cat 0.70 → none of these best class cat 0.50 reject score 0.70" in text
     assert "above 0.5 it is rejected" in shown.text["Images by class"]
-    assert "3 of 6 predictions changed, 2 none of these" in shown.text[""]
+    assert "Pets: dog 3, cat 1, 2 none of these " in shown.text[""]
     assert "2 images rejected as none of these (33.3%)." in shown.text[""]
 
 
@@ -139,15 +141,32 @@ def test_numbers_to_filter_and_sort_by():
     page = contact_sheet(classified(labels=LABELS), rejects(), picture, **WORDS)
     tiles = dict(re.findall(r"<li ([^>]*)>.*?<p class=\"file\"[^>]*>(.*?)</p>", page, re.DOTALL))
     by_file = {file: attributes for attributes, file in tiles.items()}
-    numbers = 'data-class="3" data-certain="0.9500" data-moved="0.6500" data-reject="0.90"'
-    assert by_file["b.jpg"] == f"{numbers} data-changed data-rejected data-wrong"
-    assert by_file["c.jpg"] == 'data-class="1" data-certain="0.8000" data-moved="0.0000" data-reject="0.10"'
-    assert by_file["f.jpg"].endswith('data-reject="0.50" data-wrong')
+    numbers = 'data-class="3" data-certain="0.9500" data-moved="0.6500" data-reject="0.9"'
+    assert by_file["b.jpg"] == f'{numbers} data-changed data-best="1" data-rejected data-wrong'
+    assert by_file["c.jpg"] == 'data-class="1" data-certain="0.8000" data-moved="0.0000" data-reject="0.1"'
+    assert by_file["f.jpg"].endswith('data-reject="0.5" data-wrong')
+
+
+def test_a_slider_knows_how_many_images_of_the_whole_set_each_cut_rejects():
+    page = contact_sheet(classified(), rejects(), picture, **WORDS, max_images=3)
+    (slider,) = re.findall(r"<input type=\"range\"[^>]*>", page)
+    assert 'value="0.50" data-label="none of these" data-number="3" data-count="2" data-total="6"' in slider
+    above = [int(count) for count in re.findall(r'data-above="([^"]*)"', slider)[0].split()]
+    assert [above[hundredths] for hundredths in (0, 9, 10, 29, 50, 69, 90, 100)] == [6, 6, 5, 4, 2, 2, 0, 0]
+    found_of_few = Rejects(RejectRule(0.2, 0.6, 6), 0.5, REJECT, np.zeros(6, bool))
+    assert 'id="cut"' not in contact_sheet(classified(), found_of_few, picture, **WORDS)
+
+
+def test_the_title_leads_with_what_was_found():
+    comparison = classified(labels=LABELS)
+    before, after = comparison.results
+    known = replace(comparison, results=(replace(before, accuracy=0.5), replace(after, accuracy=0.75)))
+    assert "<h1>Pets: dog 4, cat 2; 75.0% right, +25.0 points</h1>" in contact_sheet(known, NONE, picture, **WORDS)
 
 
 def test_no_changed_prediction_is_stated():
     shown = sheet(classified(after=BEFORE))
-    assert "0 of 6 predictions changed" in shown.text[""]
+    assert "0 predictions changed" in shown.text[""]
     assert "Every class is given as many images as by zero-shot" in shown.text
     assert shown.files["horse"] == ["d.jpg"]
 

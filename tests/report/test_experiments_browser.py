@@ -7,8 +7,10 @@ import shutil
 
 import pytest
 
-from report.browser import dump_page
+from report.browser import browser, dump_page
 from report.chapters import example_chapters, example_suite
+from zeroshift.data import packs
+from zeroshift.experiments import Suite
 from zeroshift.report.experiments.page import write_page
 
 pytestmark = pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
@@ -136,3 +138,20 @@ def test_every_table_is_visible_and_wide_ones_scroll(seen):
 
 def test_contents_are_shown_once(seen):
     assert seen["contents"] == 1
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_table_of_the_bundled_sets_can_be_read(tmp_path, width):
+    """On a desktop all of it, on a phone the sizes next to the names; the rest scrolls in its own box."""
+    suite = Suite.of({info.name: packs.load(info.name) for info in packs.list() if not info.n_views})
+    zero_shot = {member.name: 0.5 for member in suite.members}
+    write_page(tmp_path / "page.html", [], suite, command="zeroshift experiment all", zero_shot=zero_shot)
+    with browser(tmp_path) as chromium:
+        chromium.open((tmp_path / "page.html").as_uri(), width=width)
+        assert chromium.evaluate("document.documentElement.scrollWidth") <= width
+        box = "document.querySelector('#sets .scroll')"
+        assert width == 390 or chromium.evaluate(f"{box}.scrollWidth") <= chromium.evaluate(f"{box}.clientWidth")
+        cells = (
+            "[...document.querySelectorAll('#sets tbody tr')].map(row => row.cells[2].getBoundingClientRect().right)"
+        )
+        assert max(chromium.evaluate(cells)) <= width

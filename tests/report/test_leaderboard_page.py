@@ -1,12 +1,14 @@
 """The page of `zeroshift leaderboard`: complete without its script, filtered with it, and no wider than the window."""
 
 import shutil
+from dataclasses import replace
+from itertools import combinations
 
 import pytest
 
 from report.browser import browser
 from zeroshift.evaluate import DatasetRef, Ledger, MethodSpec, plan_comparison, run_plan
-from zeroshift.evaluate.leaderboard import build_leaderboard
+from zeroshift.evaluate.leaderboard import GROUPS, build_leaderboard
 from zeroshift.evaluate.protocols import find_protocol
 from zeroshift.evaluate.results import collect
 from zeroshift.report.leaderboard import render_leaderboard_page, upper_edge, write_leaderboard_page
@@ -58,6 +60,54 @@ def test_nothing_is_wider_than_the_window(page, tmp_path, width):
         assert chromium.evaluate(cut) == []
         assert chromium.reports == []
         assert [url for url in chromium.requests if not url.startswith("file:")] == []
+
+
+# The name of every method in the picture, with the corners of its text.
+LABELS = """[...document.querySelectorAll('.drawing text')].filter(text => /[a-z]_|[a-z]{3}/.test(text.textContent)
+    && !/percent|microseconds/.test(text.textContent)).map(text => {
+        const box = text.getBoundingClientRect();
+        return [text.textContent, box.left, box.right, box.top, box.bottom];
+    })"""
+
+
+@needs_chromium
+@pytest.mark.parametrize("width", [390, 1280])
+def test_labels_of_the_picture_do_not_overprint(board, tmp_path, width):
+    """Ten methods with long names, nearly as fast and as accurate as each other, on an axis that goes far down."""
+    crowd = [
+        replace(
+            board.entries[place % len(board.entries)],
+            label=f"a_method_with_a_long_name_{place}",
+            group=group,
+            microseconds=10 + 0.5 * place,
+            accuracy=0.7 + 0.0004 * place,
+            interval=(0.1, 0.75),
+        )
+        for place, group in enumerate([*GROUPS, "online", "online", "online"])
+    ]
+    write_leaderboard_page(tmp_path / "page.html", replace(board, entries=tuple(crowd)), command="")
+    with browser(tmp_path) as chromium:
+        chromium.open((tmp_path / "page.html").as_uri(), width=width)
+        labels = chromium.evaluate(LABELS)
+    assert len(labels) >= 5
+    for first, second in combinations(labels, 2):
+        apart = first[2] <= second[1] or second[2] <= first[1] or first[4] <= second[3] or second[4] <= first[3]
+        assert apart, (first, second)
+    assert all(left >= 0 and right <= width for _, left, right, _, _ in labels)
+
+
+@needs_chromium
+@pytest.mark.parametrize("width", [390, 1280])
+def test_numbers_are_next_to_long_names(board, tmp_path, width):
+    """The table scrolls in its own box, and the first column leaves more than half of it to the numbers."""
+    entries = tuple(replace(entry, label=f"anchored_mixture_{entry.label}+support+views") for entry in board.entries)
+    write_leaderboard_page(tmp_path / "page.html", replace(board, entries=entries), command="")
+    with browser(tmp_path) as chromium:
+        chromium.open((tmp_path / "page.html").as_uri(), width=width)
+        first = "document.querySelector('tr.method th').getBoundingClientRect().width"
+        box = "document.querySelector('#numbers .scroll').getBoundingClientRect().width"
+        assert chromium.evaluate(first) < 0.45 * chromium.evaluate(box)
+        assert chromium.evaluate("document.documentElement.scrollWidth") <= width
 
 
 SHOWN = "[...document.querySelectorAll('tr.method')].filter(row => row.offsetParent).map(row => row.dataset.name)"

@@ -184,6 +184,7 @@ def test_rejected_frames_are_segments_without_a_probability(with_rejected, tmp_p
         (0, pytest.approx(0.6), 2), (3, None, 2), (0, 0.8, 1), (1, 0.6, 1),
     ]  # fmt: skip
     assert with_rejected.headline == "4 segments, 1 of them none of these, of 2 classes in 0:06.0"
+    assert with_rejected.found == "cat 0:03.0, dog 0:01.0, 0:02.0 none of these in 0:06.0"
     assert with_rejected.records()[1] == {
         "start": 2.0, "end": 4.0, "label": "none of these", "probability": None, "frames": 2,
     }  # fmt: skip
@@ -234,7 +235,10 @@ def test_the_page_shows_drawing_table_and_first_frames():
     # The predictions are dog, dog, dog, cat, cat, dog.
     page, _ = page_of(times=0.5 * np.arange(6), end=3.0)
     sheet = Sheet(page)
-    assert "clip.mp4: 3 segments of 2 classes in 0:03.0" in page
+    assert "clip.mp4: dog 0:02.0, cat 0:01.0 in 0:03.0" in page
+    assert '<td class="label"><bdi>dog</bdi></td>' in page
+    assert ".segments .label { text-align: left; }" in page
+    assert "3 segments of 2 classes in 0:03.0" in page
     drawn = page.split('<svg class="timeline"')[1].split("</svg>")[0]
     assert re.findall("<title>(.*?)</title>", drawn) == [
         "0:00.0 to 0:01.5: dog 0.78", "0:02.5 to 0:03.0: dog 0.99", "0:01.5 to 0:02.5: cat 0.50",

@@ -1,7 +1,6 @@
 """A leaderboard from the records of runs: means over sets and streams, their uncertainty, and ranks with ties.
 
-The uncertainty is that of a paired bootstrap: the samples of each set are drawn again with replacement, the same ones
-for all methods, runs and streams. It covers the choice of samples, not other sets.
+The uncertainty is that of a paired bootstrap: see `zeroshift.evaluate.differences`.
 """
 
 from __future__ import annotations
@@ -14,33 +13,30 @@ from typing import Any
 import numpy as np
 
 from zeroshift import methods as registry
+from zeroshift.evaluate.differences import (
+    DRAWS,
+    Difference,
+    check_baseline,
+    differences_to,
+    paired_intervals,
+    resampled_accuracies,
+)
+from zeroshift.evaluate.method_spec import GROUPS, comparison_group
 from zeroshift.evaluate.metrics.calibration import BINS
 from zeroshift.evaluate.metrics.gain import LEVEL
 from zeroshift.evaluate.outcomes import Outcomes, read_outcomes
 from zeroshift.evaluate.protocols import Protocol
 from zeroshift.evaluate.results import OUTCOMES, Row
 from zeroshift.evaluate.streams import StreamSpec
+from zeroshift.methods.registry import PROTOCOLS
 from zeroshift.methods.sticky_filter import SUFFIX
 from zeroshift.ordered import OrderedMethod
 from zeroshift.parameters import Number
 from zeroshift.suggest import did_you_mean
 
-__all__ = [
-    "DRAWS",
-    "GROUPS",
-    "NEEDS",
-    "Entry",
-    "Leaderboard",
-    "build_leaderboard",
-    "resampled_accuracies",
-    "tied_ranks",
-]
+__all__ = ["DRAWS", "GROUPS", "NEEDS", "Entry", "Leaderboard", "build_leaderboard", "tied_ranks"]
 
-DRAWS = 1000
 MOST_DRAWS = 100_000
-
-GROUPS = ("online", "episodic", "transductive", "few-shot")
-"""What methods may see; ranks are those within a group."""
 
 NEEDS = {
     "order": "the order of the stream",
@@ -57,9 +53,6 @@ NEEDS = {
 
 STORED = "stored"
 """Kind of the stream in records of methods that do not depend on the order."""
-
-ROWS_AT_ONCE = 2_000_000
-"""Numbers of a block of draws."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +86,10 @@ class Entry:
     """The best and the worst place in its group that the intervals of the differences allow."""
     tied: tuple[str, ...]
     """Methods of its group whose difference to it has an interval that contains zero."""
+    to_baseline: Difference | None
+    """None if no baseline was named."""
+    caveat: str
+    """What its numbers do not stand for, such as the authors' code; mostly empty."""
 
     @property
     def worst_stream(self) -> tuple[str, float]:
@@ -116,6 +113,8 @@ class Leaderboard:
     level: float
     draws: int
     machines: tuple[str, ...]
+    baseline: str | None
+    """The method that `Entry.to_baseline` compares with."""
 
     def group(self, name: str) -> list[Entry]:
         return [entry for entry in self.entries if entry.group == name]
@@ -145,6 +144,7 @@ def build_leaderboard(
     streams: Collection[str] = (),
     sets: Collection[str] = (),
     without: Collection[str] = (),
+    baseline: str | None = None,
     level: float = LEVEL,
     draws: int = DRAWS,
     seed: int = 0,
@@ -158,6 +158,7 @@ def build_leaderboard(
         streams, and runs of a plain comparison.
     methods, groups, streams, sets : keep only these; methods by label or by name. Empty keeps all.
     without : leave out methods that need one of these: see `NEEDS`.
+    baseline : label of a method that all others are compared with, whatever their groups.
     level, draws, seed : of the bootstrap intervals.
     """
     level = float(Number(0, 1, above=True).check("level", level))
@@ -194,12 +195,16 @@ def build_leaderboard(
             "run the missing ones with zeroshift compare."
         )
     summaries = {label: _Summary(own, tuple(sizes), shown, averaged) for label, own in complete.items()}
-    accuracies, baselines = resampled_accuracies(
+    labels = list(complete)
+    if baseline is not None:
+        check_baseline(baseline, labels)
+    accuracies, zero_shot = resampled_accuracies(
         [[summaries[label].cells[name] for label in complete] for name in sorted(sizes)], draws=draws, seed=seed
     )
-    ends = [(1 - level) / 2, (1 + level) / 2]
+    gains = paired_intervals(accuracies, zero_shot, level=level)
+    means = [summary.accuracy for summary in summaries.values()]
+    to_baseline = {} if baseline is None else differences_to(baseline, labels, means, accuracies, level=level)
     entries = []
-    labels = list(complete)
     for group in GROUPS:
         places = [place for place, label in enumerate(labels) if summaries[label].group == group]
         if not places:
@@ -207,14 +212,14 @@ def build_leaderboard(
         ranks, tied = tied_ranks(accuracies[places], level=level)
         for place, rank, ties in zip(places, ranks, tied, strict=True):
             label, summary = labels[place], summaries[labels[place]]
-            gains = 100 * (accuracies[place] - baselines[place])
             entries.append(
                 summary.entry(
                     label,
-                    interval=_pair(np.quantile(accuracies[place], ends)),
-                    gain_interval=_pair(np.quantile(gains, ends)),
+                    interval=_pair(np.quantile(accuracies[place], [(1 - level) / 2, (1 + level) / 2])),
+                    gain_interval=_pair(gains[:, place]),
                     rank=rank,
                     tied=tuple(labels[places[other]] for other in ties),
+                    to_baseline=to_baseline.get(label),
                 )
             )
     entries.sort(key=lambda entry: (GROUPS.index(entry.group), -entry.accuracy, entry.label))
@@ -229,60 +234,8 @@ def build_leaderboard(
         level=level,
         draws=draws,
         machines=tuple(sorted({str(run.row["machine"]) for run in runs if run.row.get("machine")})),
+        baseline=baseline,
     )
-
-
-# The bootstrap
-
-
-Cell = Sequence[Sequence[Outcomes]]
-"""The runs of a method on a set, by stream."""
-
-
-def resampled_accuracies(sets: Sequence[Sequence[Cell]], *, draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """(M, draws) accuracies of M methods on resampled sets, and those of zero-shot on the rows of each.
-
-    `sets[s][m]` has the runs of method m on set s. In every draw, the rows of a set are drawn with replacement, the
-    same for all methods. A method's accuracy is the mean over sets of the mean over streams of the mean over runs.
-    """
-    totals = np.zeros((2, len(sets[0]), draws))
-    for place, cells in enumerate(sets):
-        n_rows = len(cells[0][0][0].scored)
-        generator = np.random.default_rng([seed, place])
-        block = max(1, ROWS_AT_ONCE // n_rows)
-        for start in range(0, draws, block):
-            some = slice(start, min(start + block, draws))
-            counts = generator.multinomial(n_rows, np.full(n_rows, 1 / n_rows), size=some.stop - start)
-            totals[:, :, some] += _weighted_accuracies(cells, counts.astype(np.float64))
-    return totals[0] / len(sets), totals[1] / len(sets)
-
-
-def _weighted_accuracies(cells: Sequence[Cell], counts: np.ndarray) -> np.ndarray:
-    """(2, M, D) accuracies of methods and of zero-shot, where row n counts `counts[d, n]` times."""
-    found = np.empty((2, len(cells), len(counts)))
-    whole = [place for place, cell in enumerate(cells) if all(run.scored.all() for runs in cell for run in runs)]
-    if whole:
-        # Every row is scored in every run: the mean over runs commutes with the mean over rows.
-        for which, name in enumerate(("right", "zero_shot")):
-            means = [
-                np.mean([np.mean([getattr(run, name) for run in runs], axis=0) for runs in cells[place]], axis=0)
-                for place in whole
-            ]
-            found[which, whole] = np.stack(means) @ counts.T / counts.sum(axis=1)
-    for place in set(range(len(cells))) - set(whole):
-        for which, name in enumerate(("right", "zero_shot")):
-            streams = [
-                np.mean([_share(counts, getattr(run, name), run.scored) for run in runs], axis=0)
-                for runs in cells[place]
-            ]
-            found[which, place] = np.mean(streams, axis=0)
-    return found
-
-
-def _share(counts: np.ndarray, right: np.ndarray, scored: np.ndarray) -> np.ndarray:
-    """The accuracy among the drawn rows that were scored; where none was drawn, that among all scored rows."""
-    drawn = counts @ scored
-    return np.where(drawn > 0, counts @ right / np.maximum(drawn, 1), right.sum() / scored.sum())
 
 
 def tied_ranks(accuracies: np.ndarray, *, level: float = LEVEL) -> tuple[list[tuple[int, int]], list[list[int]]]:
@@ -296,10 +249,9 @@ def tied_ranks(accuracies: np.ndarray, *, level: float = LEVEL) -> tuple[list[tu
     ([(1, 2), (1, 2), (3, 3)], [[1], [0], []])
     """
     n_methods = len(accuracies)
-    ends = [(1 - level) / 2, (1 + level) / 2]
     ranks, tied = [], []
     for place in range(n_methods):
-        low, high = np.quantile(accuracies - accuracies[place], ends, axis=1)
+        low, high = paired_intervals(accuracies, accuracies[place], level=level)
         better, worse = low > 0, high < 0
         ranks.append((1 + int(better.sum()), n_methods - int(worse.sum())))
         ties = ~better & ~worse
@@ -392,7 +344,7 @@ def _selected(
     labels = {str(run.row[name]) for run in runs for name in ("contestant", "method")}
     for option, wanted, known in (
         ("--methods", methods, labels),
-        ("--groups", groups, GROUPS),
+        ("--groups", groups, PROTOCOLS),
         ("--streams", streams, known_streams),
         ("--sets", sets, {str(run.row["features"]) for run in runs}),
         ("--without", without, NEEDS),
@@ -442,6 +394,14 @@ def _uses_order(method: str) -> bool:
         return method.endswith(SUFFIX)
 
 
+def _caveat(method: str) -> str:
+    """See `MethodInfo.caveat`; nothing is known of a method that is not installed here."""
+    try:
+        return registry.get(method).caveat
+    except ValueError:
+        return ""
+
+
 def _set_sizes(runs: Sequence[_Run]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     identities: dict[str, tuple[Any, Any]] = {}
@@ -478,11 +438,15 @@ class _Summary:
     ) -> None:
         self.runs, self.streams, self.averaged, self.sets = runs, streams, averaged, sets
         self.row = runs[0].row
-        self.group = str(self.row["protocol"])
+        self.group = comparison_group(str(self.row["protocol"]), self.row.get("given") or ())
         self._by_place: dict[tuple[str, str], list[_Run]] = {}
         for run in runs:
             self._by_place.setdefault((str(run.row["features"]), run.stream), []).append(run)
         self.cells = {name: [[run.outcomes for run in self._at(name, stream)] for stream in averaged] for name in sets}
+
+    @property
+    def accuracy(self) -> float:
+        return self._mean(lambda run: run.accuracy, self.averaged, self.sets)
 
     def _at(self, name: str, stream: str) -> list[_Run]:
         return self._by_place.get((name, stream)) or self._by_place[name, STORED]
@@ -517,6 +481,7 @@ class _Summary:
         gain_interval: tuple[float, float],
         rank: tuple[int, int],
         tied: tuple[str, ...],
+        to_baseline: Difference | None,
     ) -> Entry:
         times, peaks = [], []
         for name in self.sets:
@@ -530,7 +495,7 @@ class _Summary:
             group=self.group,
             needs=_needs(self.row),
             runs=len(self.runs),
-            accuracy=self._mean(lambda run: run.accuracy, self.averaged, self.sets),
+            accuracy=self.accuracy,
             interval=interval,
             orders=self._orders(),
             gain=self._mean(lambda run: run.gain, self.averaged, self.sets),
@@ -542,4 +507,6 @@ class _Summary:
             peak_bytes=max(peaks, default=None),
             rank=rank,
             tied=tied,
+            to_baseline=to_baseline,
+            caveat=_caveat(str(self.row["method"])),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,18 @@ from zeroshift.methods.inputs import (
 from zeroshift.methods.sticky_filter import SUFFIX
 from zeroshift.suggest import did_you_mean
 
-__all__ = ["COMPARISON_HINTS", "MethodSpec", "list_method_specs"]
+__all__ = ["COMPARISON_HINTS", "GROUPS", "MethodSpec", "comparison_group", "list_method_specs"]
+
+GROUPS = (
+    "online",
+    "online with views",
+    "episodic",
+    "transductive",
+    "transductive with views",
+    "few-shot",
+    "few-shot with views",
+)
+"""What methods may see. Methods are ranked within a group and not across groups."""
 
 COMPARISON_HINTS = {
     **{name: f"leave it out; {fix}" for name, fix in PYTHON_ONLY.items()},
@@ -133,8 +144,13 @@ class MethodSpec:
 
     @property
     def protocol(self) -> str:
-        """The group it is compared in: a method that sees labels is few-shot."""
+        """That of its method; a method that sees labels is few-shot."""
         return "few-shot" if "support" in self.given else self.info.protocol
+
+    @property
+    def group(self) -> str:
+        """The one of `GROUPS` whose methods it may be compared with."""
+        return comparison_group(self.protocol, self.given)
 
     @property
     def streamed(self) -> bool:
@@ -158,6 +174,15 @@ class MethodSpec:
         further inputs that are available: `"views"` and `"second"` in the set, `"text"` of an encoder."""
         available = {*held, *self.parameters, *(name for name in self.given if name not in (VIEWS, SECOND))}
         return missing_input(self.info, available, requested=self.given, hints=COMPARISON_HINTS)
+
+
+def comparison_group(protocol: str, given: Collection[str]) -> str:
+    """The one of `GROUPS` of a method with this protocol and these inputs. Episodic methods all see views.
+
+    >>> comparison_group("online", ["views"])
+    'online with views'
+    """
+    return f"{protocol} with views" if VIEWS in given and protocol != "episodic" else protocol
 
 
 def list_method_specs(protocol: str | None = None, *, views: bool = False) -> list[MethodSpec]:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from zeroshift.evaluate.costs import COSTS
-from zeroshift.evaluate.method_spec import MethodSpec
+from zeroshift.evaluate.differences import (
+    DRAWS,
+    Cell,
+    Difference,
+    check_baseline,
+    differences_to,
+    paired_intervals,
+    resample_set,
+)
+from zeroshift.evaluate.method_spec import GROUPS, MethodSpec
 from zeroshift.evaluate.metrics.base import checked_numbers
+from zeroshift.evaluate.outcomes import read_outcomes
 from zeroshift.evaluate.plan import Plan
+from zeroshift.evaluate.results import OUTCOMES
 from zeroshift.evaluate.runner import JobOutcome
 from zeroshift.evaluate.trial import Trial
 from zeroshift.suggest import did_you_mean
@@ -19,6 +30,9 @@ from zeroshift.suggest import did_you_mean
 __all__ = ["ComparisonSummary", "MethodSummary", "Spread", "summarize"]
 
 Record = Mapping[str, Any]
+
+Draws = Mapping[str, np.ndarray]
+"""By method: (2, draws) accuracies of the method and of zero-shot; see `resample_set`."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +79,12 @@ class MethodSummary:
     """Encoder costs per image, named as in `COSTS`: the mean over sets."""
     setup_prompts: float
     """Prompts encoded once, before the first image."""
+    gain_interval: tuple[float, float] | None = None
+    """None where a record does not say which samples were right, and for a mean over some of the sets."""
+    to_best: Difference | None = None
+    """The difference to the most accurate method of its group; None as above, and where it is alone."""
+    to_baseline: Difference | None = None
+    """The same to the baseline of the summary."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +97,8 @@ class ComparisonSummary:
     overall: list[MethodSummary]
     failed: list[JobOutcome[Trial]]
     records: list[dict[str, Any]]
+    baseline: str | None = None
+    """The label of the method that `MethodSummary.to_baseline` compares with."""
 
     @property
     def partial(self) -> list[MethodSummary]:
@@ -94,19 +116,22 @@ class ComparisonSummary:
         return next((s for s in self.by_set[dataset] if s.spec == spec), None)
 
 
-def summarize(plan: Plan, outcomes: Sequence[JobOutcome[Trial]]) -> ComparisonSummary:
-    """Summarize the outcomes of `run_plan`, in the order of the plan."""
+def summarize(plan: Plan, outcomes: Sequence[JobOutcome[Trial]], *, baseline: str | None = None) -> ComparisonSummary:
+    """Summarize the outcomes of `run_plan`, in the order of the plan. `baseline` is the label of a method that all
+    others are compared with."""
     # By label, because two specs may be the same run and each has its own row.
     found = {_trial_id(outcome.job): outcome for outcome in outcomes}
     places = map(_trial_id, plan.trials)
     kept = [found[place] for place in places if place in found]
+    if baseline is not None:
+        check_baseline(baseline, [spec.label for spec in plan.specs])
     by_set: dict[str, list[MethodSummary]] = {}
-    for dataset in plan.datasets:
-        by_set[dataset.name] = []
-        for spec in plan.specs:
-            records = _records(kept, dataset.name, spec)
-            if records:
-                by_set[dataset.name].append(_on_set(spec, dataset.name, records))
+    draws: list[Draws] = []
+    for place, dataset in enumerate(plan.datasets):
+        records = {spec.label: _records(kept, dataset.name, spec) for spec in plan.specs}
+        on_set = [_on_set(spec, dataset.name, records[spec.label]) for spec in plan.specs if records[spec.label]]
+        draws.append(_resample(records, dataset.n_samples, seed=(0, place)))
+        by_set[dataset.name] = _with_differences(on_set, draws[-1], baseline)
     overall = [
         _overall([s for group in by_set.values() for s in group if s.spec == spec])
         for spec in plan.specs
@@ -115,9 +140,10 @@ def summarize(plan: Plan, outcomes: Sequence[JobOutcome[Trial]]) -> ComparisonSu
     return ComparisonSummary(
         plan=plan,
         by_set=by_set,
-        overall=overall,
+        overall=_with_differences(overall, _mean_draws(draws), baseline),
         failed=[outcome for outcome in kept if outcome.error is not None],
         records=[outcome.record for outcome in kept if outcome.record is not None],
+        baseline=baseline,
     )
 
 
@@ -152,6 +178,51 @@ def _on_set(spec: MethodSpec, dataset: str, records: Sequence[Record]) -> Method
         costs={name: float(np.mean([r.get(name, usual) for r in records])) for name, usual in COSTS.items()},
         setup_prompts=float(np.mean([record.get("setup_prompts", 0) for record in records])),
     )
+
+
+def _resample(records: Mapping[str, Sequence[Record]], n_rows: int, *, seed: Sequence[int]) -> Draws:
+    """Of the methods all of whose records on a set say which samples were right."""
+    cells: dict[str, Cell] = {}
+    for label, own in records.items():
+        runs = [outcomes for record in own if (outcomes := read_outcomes(record.get(OUTCOMES), n_rows)) is not None]
+        if runs and len(runs) == len(own):
+            cells[label] = [runs]
+    found = resample_set(list(cells.values()), draws=DRAWS, seed=seed) if cells else np.empty((2, 0, DRAWS))
+    return dict(zip(cells, found.swapaxes(0, 1), strict=True))
+
+
+def _mean_draws(sets: Sequence[Draws]) -> Draws:
+    """Means over the sets, of the methods that have draws on all."""
+    labels = (label for label in sets[0] if all(label in draws for draws in sets))
+    return {label: np.mean([draws[label] for draws in sets], axis=0) for label in labels}
+
+
+def _with_differences(methods: Sequence[MethodSummary], draws: Draws, baseline: str | None) -> list[MethodSummary]:
+    """The same summaries, with differences and intervals for methods that have draws."""
+    known = [method for method in methods if method.spec.label in draws]
+    to_best: dict[str, Difference] = {}
+    for group in GROUPS:
+        members = [method for method in known if method.spec.group == group]
+        if len(members) > 1:
+            best = max(members, key=lambda method: (method.accuracy.mean, method.gain.mean))
+            to_best |= _differences_to(best.spec.label, members, draws)
+    to_baseline = {} if baseline is None or baseline not in draws else _differences_to(baseline, known, draws)
+    gains = {label: paired_intervals(*pair).tolist() for label, pair in draws.items()}
+    return [
+        replace(
+            method,
+            gain_interval=tuple(gains[method.spec.label]) if method.spec.label in gains else None,
+            to_best=to_best.get(method.spec.label),
+            to_baseline=to_baseline.get(method.spec.label),
+        )
+        for method in methods
+    ]
+
+
+def _differences_to(other: str, methods: Sequence[MethodSummary], draws: Draws) -> dict[str, Difference]:
+    labels = [method.spec.label for method in methods]
+    means = [method.accuracy.mean for method in methods]
+    return differences_to(other, labels, means, np.stack([draws[label][0] for label in labels]))
 
 
 def _overall(summary: Sequence[MethodSummary]) -> MethodSummary:

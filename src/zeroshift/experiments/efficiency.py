@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from zeroshift.evaluate import Job
 from zeroshift.experiments._shared.claims import ClaimEvidence, higher, paper_reference, verdict
+from zeroshift.experiments._shared.compared_methods import caveat_notes, starred
 from zeroshift.experiments._shared.costs import CostRow, cost_table
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Finding, Remark
@@ -36,7 +37,7 @@ def _costs(member: Member) -> list[CostRow]:
     printed = paper_table("efficiency_imagenet")
     return [
         CostRow(
-            label,
+            starred(label, method),
             runs(member, method, 1, timed=True)[0],
             protocol,
             printed.row(method=paper, protocol=protocol),
@@ -60,6 +61,7 @@ def _find(suite: Suite, options: Options, results: JobResults) -> Sequence[Findi
         member,
         results,
         notes=(
+            *caveat_notes(method for method, *_ in METHODS),
             "One run each, one after the other, one thread, with features already computed.",
             _times_note(),
             "The table has the methods of the paper's table that need no back-propagation, and Frolic if a set has "

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 
 from zeroshift.evaluate import Job, MethodSpec, list_method_specs
 from zeroshift.experiments._shared.claims import ClaimEvidence, higher, verdict
-from zeroshift.experiments._shared.compared_methods import OURS, PAPER_ROWS, SLOW, joined_names, method_label, row_group
+from zeroshift.experiments._shared.compared_methods import (
+    OURS,
+    PAPER_ROWS,
+    SLOW,
+    caveat_notes,
+    joined_names,
+    method_label,
+    row_group,
+)
 from zeroshift.experiments._shared.costs import TIMED_SAMPLES, seconds_per_thousand
 from zeroshift.experiments._shared.experiment import Experiment, JobResults, Options
 from zeroshift.experiments._shared.findings import Cell, Column, Finding, Lines, Remark, Row, Series, Table, Value
@@ -151,6 +159,7 @@ def view_table(name: str, member: Member, rows: Sequence[ViewRow], results: JobR
         "image encoder per view.",
         "All methods run at their default parameters, and view 0 is the image itself. AWT weights the "
         f"{member.dataset.n_prompts} prompt modes of the set as if they were descriptions.",
+        *caveat_notes(row.method for row in rows),
     )
     return Table(name, f"Gain and cost of several views per image on {member.title}", COLUMNS, tuple(lines), notes)
 

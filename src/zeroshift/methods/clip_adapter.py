@@ -7,16 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend, as_floats, to_numpy
+from zeroshift.arrays import Array, Backend, namespace
 from zeroshift.frozen import Expression
 from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.methods._shared.training import Adam, TrainedMethod, label_loss
-from zeroshift.methods._shared.tuning import SGD, through_unit_rows
+from zeroshift.methods._shared.tuning import SGD, checked_start, through_unit_rows
 from zeroshift.parameters import Choice, Number, array_parameter, parameter
 from zeroshift.zero_shot import logits
-
-LARGEST_WEIGHT = 1e6
-"""Largest size of an initial weight: products of two layers and their squares stay within float32."""
 
 
 class CLIPAdapter(TrainedMethod):
@@ -100,19 +97,9 @@ class CLIPAdapter(TrainedMethod):
                 "initial must be a pair of weights, of the first and of the second layer; got "
                 f"{type(self.initial).__name__}. Fix: initial=(first, second)."
             )
-        for which, layer, shape in zip(("first", "second"), self.initial, self._shapes, strict=True):
-            if tuple(as_floats(f"initial {which}", layer).shape) != shape:
-                raise ValueError(
-                    f"initial {which} must have the shape {shape} for reduction={self.reduction}; "
-                    f"got {tuple(layer.shape)}. Fix: weights of this shape, or another reduction."
-                )
-            if not np.abs(to_numpy(layer)).max() <= LARGEST_WEIGHT:
-                raise ValueError(
-                    f"initial {which} must hold finite numbers of at most {LARGEST_WEIGHT:g} in size. "
-                    "Fix: random numbers up to 1 / sqrt(number of columns)."
-                )
-        backend = Backend.of(self.prototypes)
-        self.initial = tuple(backend.copy(backend.asarray(layer)) for layer in self.initial)
+        named = zip(("initial first", "initial second"), self.initial, self._shapes, strict=True)
+        fix = f"weights of this shape for reduction={self.reduction}, or another reduction"
+        self.initial = tuple(self.as_own(checked_start(name, layer, shape, fix)) for name, layer, shape in named)
 
     @property
     def layers(self) -> tuple[Array, Array]:
@@ -123,17 +110,17 @@ class CLIPAdapter(TrainedMethod):
 
     def _start(self) -> Array:
         """Both layers in one array (2, h, d), the second transposed."""
-        draw, backend = np.random.default_rng([self.seed, 0]), Backend.of(self.prototypes)
+        draw = np.random.default_rng([self.seed, 0])
         drawn = (self.as_own(draw.uniform(-1, 1, size=shape) / shape[1] ** 0.5) for shape in self._shapes)
-        first, second = (backend.asarray(layer, backend.xp.float64) for layer in self.initial or drawn)
-        return backend.xp.stack([first, second.T])
+        first, second = self.initial or drawn
+        return namespace(first).stack([first, second.T])
 
     def _optimizer(self) -> SGD | Adam:
         return (SGD if self.optimizer == "sgd" else Adam)(self.rate, weight_decay=self.weight_decay)
 
     def _mixture(self, layers: Array, x: Array) -> tuple[Array, Array, Array]:
         """What the first layer and the second make of features (n, d), and the mixture with them."""
-        xp = Backend.of(x).xp
+        xp = namespace(x)
         hidden = xp.clip(x @ layers[0].T, 0.0, None)
         adapted = xp.clip(hidden @ layers[1], 0.0, None)
         return hidden, adapted, self.ratio * adapted + (1 - self.ratio) * x
@@ -148,7 +135,7 @@ class CLIPAdapter(TrainedMethod):
         of_mixture = through_unit_rows(self.logit_scale * slope @ self.prototypes64, mixed)
         of_adapted = self.ratio * of_mixture * (adapted > 0)
         of_hidden = of_adapted @ layers[1].T * (hidden > 0)
-        return loss, Backend.of(x).xp.stack([of_hidden.T @ x, hidden.T @ of_adapted])
+        return loss, namespace(x).stack([of_hidden.T @ x, hidden.T @ of_adapted])
 
     def _predict_scores(self, features: Array) -> Array:
         return self._scores(self._trained.parameters, features)

@@ -10,7 +10,7 @@ import numpy as np
 from zeroshift.arrays import Array, Labelled, checked_labelled, namespace, to_numpy
 from zeroshift.method import OnlineMethod
 from zeroshift.methods._shared.similarity import unit_rows
-from zeroshift.methods._shared.sparse import degree_factors
+from zeroshift.methods._shared.sparse import degree_factors, link_matrix
 from zeroshift.methods._shared.top_k import top_k
 from zeroshift.parameters import Number, array_parameter, parameter, state
 from zeroshift.state_checks import check_lengths, check_range
@@ -247,22 +247,15 @@ class ECALP(OnlineMethod):
 
         A link counts in both directions and is divided by the square roots of the degrees of its ends.
         """
-        from scipy.sparse import csr_array
-
         n = len(nodes)
         fixed, fixed_weights = np.concatenate([fixed, fixed[-1:]]), np.concatenate([fixed_weights, fixed_weights[-1:]])
-
-        def matrix(columns: np.ndarray, weights: np.ndarray, width: int) -> csr_array:
-            starts = np.arange(n + 1) * columns.shape[1]
-            return csr_array((weights.reshape(-1), columns.reshape(-1), starts), shape=(n, width))
-
-        links = matrix(nodes, self._weights(near), n)
+        links = link_matrix(nodes, self._weights(near), n)
         links = (links + links.T).tocsr()
         factors = degree_factors(links.sum(axis=1) + fixed_weights.sum(axis=1), SOFTENING)
         links.data *= np.repeat(factors, np.diff(links.indptr)) * factors[links.indices]
         degrees = np.bincount(fixed.reshape(-1), fixed_weights.reshape(-1), minlength=len(self._labels))
         received = fixed_weights * degree_factors(degrees, SOFTENING)[fixed] * factors[:, None]
-        from_fixed = matrix(self._labels[fixed], received, self.n_classes).toarray()
+        from_fixed = link_matrix(self._labels[fixed], received, self.n_classes).toarray()
         labels = carried
         for _ in range(self.rounds):
             labels = self.alpha * (links @ labels + from_fixed) + (1.0 - self.alpha) * carried

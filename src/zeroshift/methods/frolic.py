@@ -3,35 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
 
 from zeroshift.adapt.statistics import linear_head
-from zeroshift.arrays import Array, Backend, Rows, namespace
+from zeroshift.arrays import Array, Backend, namespace
 from zeroshift.methods._shared.linear_head import LinearHead, TransductiveLinearMethod
 from zeroshift.methods._shared.prompts import checked_prompts
 from zeroshift.methods._shared.similarity import unit_rows
-from zeroshift.methods._shared.sinkhorn import balance, class_shares
+from zeroshift.methods._shared.sinkhorn import sinkhorn
 from zeroshift.parameters import Choice, Number, Optional, array_parameter, parameter
 from zeroshift.zero_shot import log_softmax, pseudo_class, softmax
-
-__all__ = [
-    "Frolic",
-    "harden",
-    "label_sums",
-    "matching_temperature",
-    "mean_confidence",
-    "mean_prompts",
-    "moment_covariance",
-    "pooled_variance",
-    "prompt_logits",
-    "refine_proxies",
-    "remove_bias",
-    "shrunken_precision",
-    "stationary_vector",
-    "transition_matrix",
-]
-
-BLOCK_ROWS = 4096
 
 BIAS_ROUNDS = {"released": 11, "paper": 1}
 """How often the label bias is measured and removed."""
@@ -39,22 +19,11 @@ BIAS_ROUNDS = {"released": 11, "paper": 1}
 TEMPERATURE_RANGE = 1e6
 """Temperatures tried are within this factor of the largest difference between two logits of a sample."""
 
-WORK_NUMBERS, WORK_NUMBERS_ON_GPU = 4_000_000, 64_000_000
-"""Predictions in memory together: few enough for a processor's cache, many enough to keep a GPU busy."""
-MIN_ROWS = 256
-
-CHECK_EVERY = 20
-"""After so many steps, the size of the step is read. Each time would make a GPU wait."""
 SMALLEST_STEP = 1e-18
 """Steps below this are lost in the rounding of proxies, which have unit length."""
 
 TINY = 1e-12
 """Added to a probability before its logarithm."""
-TINY_SQUARED_LENGTH = 1e-24
-"""Added to squared lengths: a zero proxy stays zero."""
-
-SAFE_EXPONENT = 60.0
-"""Up to here no exponential, and no sum of them, overflows in float32: the largest score need not be subtracted."""
 
 
 class Frolic(TransductiveLinearMethod):
@@ -101,8 +70,6 @@ class Frolic(TransductiveLinearMethod):
     name = "frolic"
     headline = "Learns from prompts and set, removes class bias"
     overconfident = True
-    # In float32, rounding over two thousand steps can change a round of the bias correction, and with it many labels.
-    computes_in = "float64"
     needs = ("prototypes", "prompts")
     state_size = "K d"
     complexity = "O(I N K d), I = 4000 steps"
@@ -169,106 +136,68 @@ class Frolic(TransductiveLinearMethod):
     def _validate(self) -> None:
         self.prompts = checked_prompts(self.prompts, self.prototypes)
 
-    def _learn(self, rows: Rows) -> LinearHead:
-        # Thousands of passes over the set: all of it in memory, in one library and precision.
-        features = rows[slice(0, len(rows))]
+    def _prepare(self) -> None:
+        self._unit_prompts = unit_rows(namespace(self.prompts).astype(self.prompts, self.prototypes64.dtype))
+        self._mean_prompts = mean_prompts(self._unit_prompts)
+
+    def learned_head(self, features: Array) -> LinearHead:
         head = self._released_head(features) if self.variant == "released" else self._paper_head(features)
         return self._without_bias(head, features)
 
-    @property
-    def _mean_prompts(self) -> Array:
-        backend = Backend.of(self.prototypes)
-        return mean_prompts(unit_rows(backend.asarray(self.prompts, backend.xp.float64)))
-
     def _released_head(self, features: Array) -> LinearHead:
-        backend = Backend.of(features)
+        """Two InMaP classifiers with the same start and different soft labels, added."""
         means = self._mean_prompts
-        precision = shrunken_precision(pooled_variance(features, unit_rows(self.prompts)), self.shrinkage)
-        label_scores: tuple[Callable[[Array], Array], ...] = (
-            lambda x: x @ means.T,
-            lambda x: prompt_logits(x, means, precision),
-        )
-        sums = backend.xp.stack([self._label_sums(features, scores) for scores in label_scores])
-        start = backend.asarray(self.prototypes, features.dtype)
-        proxies = refine_proxies(
-            features,
-            backend.xp.stack([start] * len(label_scores)),
-            sums,
-            temperature=self.proxy_temperature,
-            rate=self.proxy_rate,
-            iterations=self.proxy_iterations,
-        )
-        weights = backend.xp.sum(backend.asarray(proxies, backend.xp.float64), axis=0)
-        return LinearHead(self.logit_scale * weights, backend.zeros((self.n_classes,)))
-
-    def _label_sums(self, features: Array, scores: Callable[[Array], Array]) -> Array:
-        """The sums over the set that a classifier needs, with soft labels from these scores."""
-        backend = Backend.of(features)
-        labels = backend.zeros((features.shape[0], self.n_classes), features.dtype)
-        for start in range(0, features.shape[0], BLOCK_ROWS):
-            rows = slice(start, start + BLOCK_ROWS)
-            # In float64: so low a temperature magnifies the last digits of a cosine.
-            wide = scores(backend.asarray(features[rows], backend.xp.float64))
-            labels[rows] = softmax(wide / self.label_temperature)
-        labels = balance(labels, class_shares(labels, self.label_gamma), self.label_iterations)
-        return label_sums(features, labels, self.hard_above)
+        precision = shrunken_precision(pooled_variance(features, self._unit_prompts), self.shrinkage)
+        weights = self.zeros(self.n_classes, self.dimension)
+        for scores in (features @ means.T, prompt_logits(features, means, precision)):
+            labels = sinkhorn(
+                scores, temperature=self.label_temperature, gamma=self.label_gamma, iterations=self.label_iterations
+            )
+            weights += refine_proxies(
+                features,
+                self.prototypes64,
+                harden(labels, self.hard_above).T @ features,
+                temperature=self.proxy_temperature,
+                rate=self.proxy_rate,
+                iterations=self.proxy_iterations,
+            )
+        return LinearHead(self.logit_scale * weights, self.zeros(self.n_classes))
 
     def _paper_head(self, features: Array) -> LinearHead:
         zero_shot, means = self._zero_shot, self._mean_prompts
         covariance, _ = moment_covariance(features, means, self.ridge)
-        gaussian = LinearHead(*linear_head(means, Backend.of(features).xp.linalg.inv(covariance)))
+        gaussian = LinearHead(*linear_head(means, namespace(features).linalg.inv(covariance)))
         temperature = matching_temperature(gaussian.scores(features), mean_confidence(zero_shot.scores(features)))
-        return LinearHead(
-            zero_shot.weights + gaussian.weights / temperature, zero_shot.offsets + gaussian.offsets / temperature
-        )
+        return LinearHead(zero_shot.weights + gaussian.weights / temperature, gaussian.offsets / temperature)
 
     def _without_bias(self, head: LinearHead, features: Array) -> LinearHead:
-        released = self.variant == "released"
         margin = self.bias_margin
         if margin is None:
-            margin = 1 / self.n_classes if released else -math.inf
+            margin = 1 / self.n_classes if self.variant == "released" else -math.inf
         for _ in range(BIAS_ROUNDS[self.variant] if self.bias_rounds is None else self.bias_rounds):
-            transition = transition_matrix(_logit_blocks(head, features), margin)
+            transition = transition_matrix(head.scores(features), margin)
             beta = stationary_vector(transition, tolerance=self.bias_tolerance, iterations=self.bias_iterations)
             head = LinearHead(head.weights, remove_bias(head.offsets, beta))
         return head
 
 
-def _logit_blocks(head: LinearHead, features: Array) -> Iterator[Array]:
-    """The logits of all features, block by block, to save memory."""
-    return (head.scores(features[start : start + BLOCK_ROWS]) for start in range(0, features.shape[0], BLOCK_ROWS))
-
-
-def transition_matrix(blocks: Iterable[Array], margin: float = -math.inf) -> Array:
+def transition_matrix(logits: Array, margin: float = -math.inf) -> Array:
     """Column k (K, K): the mean posterior of the samples whose largest logit is that of class k; zero if there is none.
 
-    The logits are given in blocks (n, K). Samples whose two largest logits differ by `margin` or less are ignored.
+    Of the logits (N, K), samples whose two largest differ by `margin` or less are ignored.
 
     >>> import numpy as np
-    >>> transition_matrix([np.log(np.array([[0.8, 0.2], [0.6, 0.4], [0.3, 0.7]]))])
+    >>> transition_matrix(np.log(np.array([[0.8, 0.2], [0.6, 0.4], [0.3, 0.7]])))
     array([[0.7, 0.3],
            [0.3, 0.7]])
     """
-    total: tuple[Array, Array] | None = None
-    for logits in blocks:
-        backend, xp = Backend.of(logits), namespace(logits)
-        classes = xp.arange(logits.shape[1], device=backend.device)
-        log_p = log_softmax(logits)
-        label = pseudo_class(log_p)[:, None] == classes
-        second = xp.max(xp.where(label, -xp.inf, log_p), axis=1)
-        clear = xp.max(log_p, axis=1) - second > margin
-        chosen = xp.astype(label & clear[:, None], logits.dtype)
-        # Summed in float64: a class may have a million samples.
-        part = (
-            backend.asarray(xp.exp(log_p).T @ chosen, xp.float64),
-            xp.sum(backend.asarray(chosen, xp.float64), axis=0),
-        )
-        total = part if total is None else (total[0] + part[0], total[1] + part[1])
-    if total is None:
-        raise ValueError("blocks is empty; at least one block of logits is needed.")
-    sums, counts = total
-    xp = namespace(sums)
-    return sums / xp.where(counts > 0, counts, xp.ones_like(counts))
+    xp = namespace(logits)
+    log_p = log_softmax(logits)
+    label = pseudo_class(log_p)[:, None] == xp.arange(logits.shape[1], device=Backend.of(logits).device)
+    second = xp.max(xp.where(label, -xp.inf, log_p), axis=1)
+    clear = xp.max(log_p, axis=1) - second > margin
+    chosen = xp.astype(label & clear[:, None], logits.dtype)
+    return xp.exp(log_p).T @ chosen / xp.clip(chosen.sum(axis=0), min=1.0)
 
 
 def stationary_vector(transition: Array, *, tolerance: float = 1e-3, iterations: int = 100) -> Array:
@@ -313,12 +242,8 @@ def mean_confidence(logits: Array, temperature: float = 1.0) -> float:
     >>> round(mean_confidence(np.array([[4.0, 3.0], [0.0, 0.0]])), 4)
     0.6155
     """
-    backend, xp = Backend.of(logits), namespace(logits)
-    total = backend.zeros(())
-    for start in range(0, logits.shape[0], BLOCK_ROWS):
-        log_p = log_softmax(logits[start : start + BLOCK_ROWS] / temperature)
-        total = total + xp.sum(backend.asarray(xp.exp(xp.max(log_p, axis=1)), xp.float64))
-    return float(total) / int(logits.shape[0])
+    xp = namespace(logits)
+    return float(xp.mean(xp.max(softmax(logits / temperature), axis=1)))
 
 
 def matching_temperature(logits: Array, confidence: float, *, tolerance: float = 1e-10) -> float:
@@ -348,11 +273,11 @@ def matching_temperature(logits: Array, confidence: float, *, tolerance: float =
 
 def mean_prompts(prompts: Array) -> Array:
     """Unit means (K, d) of prompts (K, P, d)."""
-    return unit_rows(namespace(prompts).mean(prompts, axis=1))
+    return unit_rows(prompts.mean(axis=1))
 
 
 def pooled_variance(features: Array, prompts: Array) -> Array:
-    """Unbiased variance (d,) of every dimension over features (N, d) and prompts (K, P, d) together, float64.
+    """Unbiased variance (d,) of every dimension over features (N, d) and prompts (K, P, d) together.
 
     It includes the gap between images and texts.
 
@@ -360,18 +285,8 @@ def pooled_variance(features: Array, prompts: Array) -> Array:
     >>> pooled_variance(np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([[[0.0, 1.0]]]))
     array([0.33333333, 0.33333333])
     """
-    backend, xp = Backend.of(features), namespace(features)
-    texts = backend.asarray(prompts.reshape(-1, prompts.shape[2]), xp.float64)
-    blocks = [slice(start, start + BLOCK_ROWS) for start in range(0, features.shape[0], BLOCK_ROWS)]
-    count = features.shape[0] + texts.shape[0]
-    total = xp.sum(texts, axis=0)
-    for rows in blocks:
-        total = total + xp.sum(backend.asarray(features[rows], xp.float64), axis=0)
-    mean = total / count
-    squares = xp.sum((texts - mean) ** 2, axis=0)
-    for rows in blocks:
-        squares = squares + xp.sum((backend.asarray(features[rows], xp.float64) - mean) ** 2, axis=0)
-    return squares / (count - 1)
+    xp = namespace(features)
+    return xp.var(xp.concat([features, prompts.reshape(-1, prompts.shape[2])]), axis=0, correction=1)
 
 
 def shrunken_precision(variance: Array, shrinkage: float) -> Array:
@@ -391,17 +306,13 @@ def prompt_logits(features: Array, means: Array, precision: Array) -> Array:
     >>> prompt_logits(np.array([[1.0, 0.0]]), np.eye(2), np.array([2.0, 4.0]))
     array([[ 0., -3.]])
     """
-    xp = namespace(features)
     weighted = means * precision
-    logits = features @ weighted.T
-    logits -= 0.5 * xp.sum(weighted * means, axis=1)
-    # A matrix-vector product, not a sum of squares, which would need a second array of the size of the features.
-    logits -= (0.5 * ((features**2) @ precision))[:, None]
-    return logits
+    own = 0.5 * ((features * features) @ precision)
+    return features @ weighted.T - 0.5 * (weighted * means).sum(axis=1) - own[:, None]
 
 
 def moment_covariance(features: Array, means: Array, ridge: float) -> tuple[Array, float]:
-    """mean x x^T - mean m m^T (d, d) of features (N, d) and class means (K, d), float64, and the ridge added to it.
+    """mean x x^T - mean m m^T (d, d) of features (N, d) and class means (K, d), and the ridge added to it.
 
     Texts and images lie apart, so the difference of their second moments has negative eigenvalues. The multiple of the
     identity that is added makes the smallest eigenvalue `ridge` times the largest absolute one.
@@ -412,20 +323,15 @@ def moment_covariance(features: Array, means: Array, ridge: float) -> tuple[Arra
     (array([[3., 0.],
            [0., 1.]]), 2.0)
     """
-    backend, xp = Backend.of(features), namespace(features)
-    wide = backend.asarray(means, xp.float64)
-    d = features.shape[1]
-    second = backend.zeros((d, d))
-    for start in range(0, features.shape[0], BLOCK_ROWS):
-        block = features[start : start + BLOCK_ROWS]
-        second = second + backend.asarray(block.T @ block, xp.float64)
-    covariance = second / features.shape[0] - wide.T @ wide / wide.shape[0]
+    xp = namespace(features)
+    covariance = features.T @ features / len(features) - means.T @ means / len(means)
     covariance = (covariance + covariance.T) / 2
     eigenvalues = xp.linalg.eigvalsh(covariance)
     largest = float(xp.max(xp.abs(eigenvalues)))
     # Features equal to the means have no spread: the identity then.
     added = max(ridge * largest - float(eigenvalues[0]), 0.0) if largest > 0 else 1.0
-    return covariance + added * xp.eye(d, dtype=xp.float64, device=backend.device), added
+    identity = xp.eye(features.shape[1], dtype=features.dtype, device=Backend.of(features).device)
+    return covariance + added * identity, added
 
 
 def harden(labels: Array, threshold: float) -> Array:
@@ -442,100 +348,36 @@ def harden(labels: Array, threshold: float) -> Array:
     return xp.where((xp.max(labels, axis=1) > threshold)[:, None], hard, labels)
 
 
-def label_sums(features: Array, labels: Array, threshold: float) -> Array:
-    """sum_i y_ik x_i (K, d) of features (N, d) with their hardened labels (N, K), all that the steps need of labels.
-
-    Summed in float64, since an error here would affect every one of thousands of steps.
-    """
-    backend, xp = Backend.of(features), namespace(features)
-    sums = backend.zeros((labels.shape[1], features.shape[1]))
-    for start in range(0, features.shape[0], BLOCK_ROWS):
-        rows = slice(start, start + BLOCK_ROWS)
-        hard = backend.asarray(harden(labels[rows], threshold), xp.float64)
-        sums = sums + hard.T @ backend.asarray(features[rows], xp.float64)
-    return backend.asarray(sums, features.dtype)
-
-
 def refine_proxies(
     features: Array,
-    starts: Array,
+    start: Array,
     sums: Array,
     *,
     temperature: float = 0.04,
     rate: float = 10.0,
     iterations: int = 2000,
 ) -> Array:
-    """Unit proxies (F, K, d) of InMaP after `iterations` steps of F independent fits to the same features (N, d).
+    """Unit proxies (K, d), one class vector each, of InMaP after `iterations` steps.
 
-    A proxy is a class vector. A fit starts at `starts[f]` and moves towards softmax predictions whose sums over the
-    features are `sums[f]`, see `label_sums`. Its step size is halved whenever the gradient has grown. F fits together
-    cost two products with F K columns per step, instead of 2 F narrower ones. If the steps have become too small to
-    change a proxy, the rest of the iterations is left out.
+    They move from `start` towards softmax predictions whose sums over the features (N, d), sum_i p_ik x_i, are `sums`.
+    The step size is halved whenever the gradient has grown. Once the steps are too small to change a proxy, the rest of
+    the iterations is left out.
 
     >>> import numpy as np
     >>> features = np.array([[1.0, 0.0], [0.6, 0.8]])
     >>> labels = np.array([[0.9, 0.1], [0.2, 0.8]])
-    >>> proxies = refine_proxies(features, np.eye(2)[None], label_sums(features, labels, 0.6)[None])
-    >>> (features @ proxies[0].T).round(2)
+    >>> (features @ refine_proxies(features, np.eye(2), harden(labels, 0.6).T @ features).T).round(2)
     array([[ 0.72, 0.08],
            [-0.12, 0.84]])
     """
-    backend, xp = Backend.of(features), namespace(features)
-    step = rate / (features.shape[0] * temperature)
-    steps = xp.full((starts.shape[0], 1, 1), step, dtype=features.dtype, device=backend.device)
-    before = xp.full_like(steps, xp.inf)
-    proxies = backend.copy(starts)
-    predictions = _PredictionSums(features, starts.shape[0], starts.shape[1], temperature)
-    for iteration in range(iterations):
-        gradient = predictions.sums(proxies)
-        gradient -= sums
-        length = xp.sum(gradient * gradient, axis=(1, 2), keepdims=True)
-        # Decided on the device: reading the number would synchronise a GPU at every step.
-        steps = xp.where(length > before, steps / 2, steps)
+    step, before = rate / (len(features) * temperature), math.inf
+    proxies = start
+    for _ in range(iterations):
+        gradient = softmax(features @ (proxies / temperature).T).T @ features - sums
+        length = float((gradient * gradient).sum())
+        step = step / 2 if length > before else step
         before = length
-        gradient *= steps
-        if iteration % CHECK_EVERY == CHECK_EVERY - 1 and float(xp.max(xp.abs(gradient))) < SMALLEST_STEP:
+        if step * float(abs(gradient).max()) < SMALLEST_STEP:
             break  # step sizes only shrink, so no later step would change anything
-        proxies -= gradient
-        proxies /= xp.sqrt(xp.sum(proxies * proxies, axis=2, keepdims=True) + TINY_SQUARED_LENGTH)
+        proxies = unit_rows(proxies - step * gradient)
     return proxies
-
-
-class _PredictionSums:
-    """Sums of the features weighted by the proxies' predictions, computed in memory that is reused."""
-
-    def __init__(self, features: Array, fits: int, classes: int, temperature: float) -> None:
-        backend = Backend.of(features)
-        self._features, self._temperature = features, temperature
-        self._blocks = _row_blocks(features, fits * classes)
-        # The cosines of unit vectors are at most about 1.
-        self._safe = 1.1 / temperature < SAFE_EXPONENT
-        largest = max(rows.stop - rows.start for rows in self._blocks)
-        self._space = backend.zeros((fits * classes * largest,), features.dtype)
-
-    def sums(self, proxies: Array) -> Array:
-        """sum_i p_ik x_i, (F, K, d)."""
-        xp = namespace(proxies)
-        fits, classes, d = proxies.shape
-        scaled = proxies.reshape(fits * classes, d) / self._temperature
-        total = xp.zeros_like(scaled)
-        for rows in self._blocks:
-            x = self._features[rows]
-            # Samples along the last axis, so that sums over classes add long rows.
-            flat = self._space[: fits * classes * x.shape[0]].reshape(fits * classes, x.shape[0])
-            xp.matmul(scaled, x.T, out=flat)
-            p = flat.reshape(fits, classes, x.shape[0])
-            if not self._safe:
-                p -= xp.max(p, axis=1, keepdims=True)
-            xp.exp(p, out=p)
-            p /= xp.sum(p, axis=1, keepdims=True)
-            total += flat @ x
-        return total.reshape(fits, classes, d)
-
-
-def _row_blocks(features: Array, columns: int) -> list[slice]:
-    """Blocks of rows to process together, where each row needs `columns` numbers."""
-    work = WORK_NUMBERS_ON_GPU if Backend.of(features).on_gpu else WORK_NUMBERS
-    size = max(MIN_ROWS, work // columns)
-    n = features.shape[0]
-    return [slice(start, min(start + size, n)) for start in range(0, n, size)]

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from zeroshift.adapt.statistics import class_means, linear_head, soft_scatter
-from zeroshift.arrays import Array, Backend, Rows
+from zeroshift.arrays import Array, namespace
 from zeroshift.linalg import ridge_precision
-from zeroshift.methods._shared.linear_head import BLOCK_ROWS, LinearHead, TransductiveLinearMethod
+from zeroshift.methods._shared.linear_head import LinearHead, TransductiveLinearMethod
 from zeroshift.parameters import Number, parameter
 from zeroshift.zero_shot import softmax
 
-__all__ = ["GDAPseudo"]
-
 MIN_WEIGHT = 1e-12
 """A class with less responsibility in the whole set counts as empty: its mean would be rounding noise."""
-NO_SPREAD = 100.0
-"""A spread about the means of at most this many machine epsilons of the features is rounding."""
 
-
-class PseudoLabelSums(NamedTuple):
-    """Sums over a set, in float64."""
-
-    weighted: Array
-    """sum r_ik x_i (K, d)."""
-    weight: Array
-    """sum r_ik (K,)."""
+NO_SPREAD = 1e-12
+"""A spread about the means of at most this share of all squares is rounding."""
 
 
 class GDAPseudo(TransductiveLinearMethod):
@@ -74,46 +62,21 @@ class GDAPseudo(TransductiveLinearMethod):
         default=10,
     )
 
-    def _learn(self, rows: Rows) -> LinearHead:
-        second_moment = _second_moment(rows)
-        head = self._zero_shot
+    def learned_head(self, features: Array) -> LinearHead:
+        xp, zero_shot = namespace(features), self._zero_shot
+        second_moment = features.T @ features
+        head = zero_shot
         for _ in range(self.iterations):
-            head = self._estimate(_soft_sums(rows, head), second_moment, rows)
+            responsibilities = softmax(head.scores(features))
+            weight = responsibilities.sum(axis=0)
+            weight = xp.where(weight > MIN_WEIGHT, weight, 0.0)
+            weighted = xp.where(weight[:, None] > 0, responsibilities.T @ features, 0.0)
+            means = class_means(weighted, weight, self.prototypes64, 1.0, None)
+            scatter = soft_scatter(second_moment, weighted, weight, means)
+            spread = float(xp.linalg.trace(scatter))
+            if spread <= NO_SPREAD * float(xp.linalg.trace(second_moment)):
+                return zero_shot
+            precision = ridge_precision(scatter, spread / max(len(features) - 1, 1))
+            directions, offsets = linear_head(means, precision)
+            head = LinearHead(zero_shot.weights + self.alpha * directions, self.alpha * offsets)
         return head
-
-    def _estimate(self, sums: PseudoLabelSums, second_moment: Array, rows: Rows) -> LinearHead:
-        backend = Backend.of(second_moment)
-        xp = backend.xp
-        prototypes = backend.asarray(self.prototypes, xp.float64)
-        nonempty = sums.weight > MIN_WEIGHT
-        weight = xp.where(nonempty, sums.weight, xp.zeros_like(sums.weight))
-        weighted = xp.where(nonempty[:, None], sums.weighted, xp.zeros_like(sums.weighted))
-        means = class_means(weighted, weight, prototypes, 1.0, None)
-        scatter = soft_scatter(second_moment, weighted, weight, means)
-        spread, total = float(xp.linalg.trace(scatter)), float(xp.linalg.trace(second_moment))
-        if spread <= NO_SPREAD * float(xp.finfo(rows[slice(0, 1)].dtype).eps) * total:
-            return self._zero_shot
-        directions, offsets = linear_head(means, ridge_precision(scatter, spread / max(len(rows) - 1, 1)))
-        zero_shot = self._zero_shot
-        return LinearHead(zero_shot.weights + self.alpha * directions, zero_shot.offsets + self.alpha * offsets)
-
-
-def _second_moment(rows: Rows) -> Array:
-    """sum x x^T (d, d); products in the precision of the features, summed in float64."""
-    total = None
-    for _, x in rows.blocks(BLOCK_ROWS, reuse=True):
-        backend = Backend.of(x)
-        part = backend.asarray(x.T @ x, backend.xp.float64)
-        total = part if total is None else total + part
-    return total
-
-
-def _soft_sums(rows: Rows, head: LinearHead) -> PseudoLabelSums:
-    """Sums weighted by the posteriors of a classifier, block by block: no (N, K) array is needed."""
-    backend = Backend.of(head.weights)
-    weighted, weight = backend.zeros(tuple(head.weights.shape)), backend.zeros(tuple(head.offsets.shape))
-    for _, x in rows.blocks(BLOCK_ROWS, reuse=True):
-        responsibilities = softmax(head.scores(x))
-        weighted = weighted + backend.asarray(responsibilities.T @ x, backend.xp.float64)
-        weight = weight + backend.xp.sum(backend.asarray(responsibilities, backend.xp.float64), axis=0)
-    return PseudoLabelSums(weighted, weight)

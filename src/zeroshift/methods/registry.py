@@ -64,6 +64,11 @@ class MethodInfo:
     presets: tuple[str, ...]
     """Data sets the authors set parameters for by hand."""
 
+    @property
+    def caveat(self) -> str:
+        """What its numbers do not stand for, where results are shown; mostly empty."""
+        return self.cls.from_features or ("reconstructed, not the authors' code" if self.reconstructed else "")
+
     @classmethod
     def of(cls, method: type[Method]) -> MethodInfo:
         summary = " ".join((inspect.getdoc(method) or "").split("\n\n")[0].split())
@@ -84,6 +89,19 @@ class MethodInfo:
             reconstructed=method.reconstructed,
             presets=tuple(method.presets),
         )
+
+
+def describe_caveats(caveats: Mapping[str, str]) -> list[str]:
+    """One line per `MethodInfo.caveat`, with the names of all methods that it is about.
+
+    >>> describe_caveats({"tda": "", "bca": "reconstructed", "freetta": "reconstructed"})
+    ['* bca, freetta: reconstructed.']
+    """
+    names: dict[str, list[str]] = {}
+    for name, caveat in caveats.items():
+        if caveat:
+            names.setdefault(caveat, []).append(name)
+    return [f"* {', '.join(several)}: {caveat}." for caveat, several in names.items()]
 
 
 def _describe(name: str, declared: Parameter) -> ParameterInfo:

@@ -1,27 +1,25 @@
-"""StatA: Gaussian classes anchored to the text, for sets that contain only few of the classes."""
+"""StatA: TransCLIP with means and variances anchored to those of the text."""
 
 from __future__ import annotations
 
-from functools import partial
+from typing import Any
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend, namespace, to_numpy
+from zeroshift.arrays import Array, namespace, to_numpy
 from zeroshift.methods._shared.gaussian_method import (
     ZERO_MASS,
     ClassGaussians,
     GaussianMethod,
-    Solution,
+    WeightedSums,
     mean_directions,
-    neighbour_affinity,
+    neighbour_sums,
     shared_variance,
-    weighted_sums,
     with_floor,
 )
 from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.parameters import Flag, Number, Optional, parameter
-
-__all__ = ["StatA"]
+from zeroshift.zero_shot import log_posterior
 
 RELEASED_BLOCK_ROWS = 2500
 """After every so many rows, the authors' code divides its sum for the initial variance by the number of all rows."""
@@ -87,49 +85,50 @@ class StatA(GaussianMethod):
         return self.text_weight
 
     def _initial_variances(self) -> Array:
-        return Backend.of(self.prototypes).zeros((self.n_classes, self.dimension)) + 1 / self.dimension
+        return self.zeros(self.n_classes, self.dimension) + 1 / self.dimension
 
-    def _batch_rows(self, n_samples: int) -> int:
-        return self.batch_size or n_samples
-
-    def _solve(self, features: Array) -> Solution:
+    def fit(self, features: Array) -> tuple[Array, dict[str, Any]]:
         xp = namespace(features)
-        log_y = self._text_log_posterior(features)
+        log_y = log_posterior(features, self._text, self.logit_scale)
         z = xp.exp(log_y)
         variance = self._text_variance(features, z)
-        text = ClassGaussians(self._wide_text, xp.broadcast_to(variance, (self.n_classes, self.dimension)))
-        assignments = self._assignments(log_y, neighbour_affinity(features, self.neighbours), self.neighbour_weight)
-        return self._alternate(features, Solution(z, text), assignments, partial(self._fit, features, text))
+        text = ClassGaussians(self._text, xp.broadcast_to(variance, (self.n_classes, self.dimension)))
+        neighbours = neighbour_sums(features, self.neighbours)
+
+        def refit(z: Array, _: ClassGaussians) -> ClassGaussians:
+            return self._anchored(features, z, text)
+
+        z, gaussians = self._alternate(
+            features, log_y, z, text, neighbours, refit, neighbour_weight=self.neighbour_weight
+        )
+        return z, {"_gaussians": gaussians}
 
     def _text_variance(self, features: Array, z: Array) -> Array:
         """Variance about the prototypes, shared by all classes: the anchor of every variance, (d,)."""
-        n_samples = features.shape[0]
-        if not self.released or n_samples <= RELEASED_BLOCK_ROWS:
-            return shared_variance(weighted_sums(features, z), self._wide_text)
-        total = Backend.of(features).zeros((self.dimension,))
-        for start in range(0, n_samples, RELEASED_BLOCK_ROWS):
-            block = slice(start, min(start + RELEASED_BLOCK_ROWS, n_samples))
-            variance = shared_variance(weighted_sums(features[block], z[block]), self._wide_text)
-            total = (total + (block.stop - start) * variance) / n_samples
+        n = len(features)
+        if not self.released or n <= RELEASED_BLOCK_ROWS:
+            return shared_variance(WeightedSums.of(features, z), self._text)
+        total = self.zeros(self.dimension)
+        for start in range(0, n, RELEASED_BLOCK_ROWS):
+            block = slice(start, min(start + RELEASED_BLOCK_ROWS, n))
+            variance = shared_variance(WeightedSums.of(features[block], z[block]), self._text)
+            total = (total + (block.stop - start) * variance) / n
         return with_floor(total)
 
-    def _fit(self, features: Array, text: ClassGaussians, z: Array, _: ClassGaussians) -> ClassGaussians:
+    def _anchored(self, features: Array, z: Array, text: ClassGaussians) -> ClassGaussians:
+        """Means and variances of the samples, mixed with those of the text by how many samples a class has."""
         xp = namespace(features)
-        mass, sums, _ = weighted_sums(features, z)
+        mass, sums = z.sum(axis=0), z.T @ features
         share = self._sample_share(z, mass)[:, None]
-        means = share * mean_directions(mass, sums, text.means) + (1 - share) * text.means
-        means = unit_rows(means)
+        means = unit_rows(share * mean_directions(mass, sums, text.means) + (1 - share) * text.means)
         mass = xp.where(mass > ZERO_MASS, mass, 1.0)[:, None]
-        squares = xp.astype(z.T @ (features * features), xp.float64, copy=False)
-        spread = squares / mass - 2 * means * (sums / mass) + means * means
+        spread = z.T @ (features * features) / mass - 2 * means * (sums / mass) + means * means
         anchored = text.variances + (text.means - means) ** 2
         return ClassGaussians(means, with_floor(share * spread + (1 - share) * anchored))
 
     def _sample_share(self, z: Array, mass: Array) -> Array:
         """Weight of the samples relative to the text for each class (beta in the paper), (K,)."""
-        if self.soft_counts:
-            return mass / (self.anchor + mass + TINY_COUNT)
-        backend = Backend.of(z)
-        winners = to_numpy(backend.xp.argmax(z, axis=1))
-        counts = np.bincount(winners, minlength=self.n_classes).astype(np.float64)
-        return backend.xp.asarray(counts / (self.anchor + counts + TINY_COUNT), device=backend.device)
+        counts = mass
+        if not self.soft_counts:
+            counts = self.as_own(np.bincount(to_numpy(z).argmax(axis=1), minlength=self.n_classes) * 1.0)
+        return counts / (self.anchor + counts + TINY_COUNT)

@@ -37,9 +37,8 @@ class TIMOBase(FewShotMethod):
         self.prompts = checked_prompts(self.prompts, self.prototypes)
 
     def _prepare(self) -> None:
-        backend = Backend.of(self.prototypes)
         self._images = self._support64, self.support[1]
-        self._prompts = unit_rows(backend.asarray(self.prompts, backend.xp.float64))
+        self._prompts = unit_rows(self.as_float64(self.prompts))
         self._matching = matching_scores(self._prompts, self._images)
         super()._prepare()
 

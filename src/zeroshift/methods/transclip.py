@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from zeroshift.arrays import Array, Backend, Labelled, checked_labelled, namespace
 from zeroshift.methods._shared.few_shot import accuracy
 from zeroshift.methods._shared.gaussian_method import (
-    Affinity,
     ClassGaussians,
     GaussianMethod,
-    Solution,
     WeightedSums,
-    few_shot_affinity,
     mean_directions,
-    neighbour_affinity,
+    neighbour_sums,
     shared_variance,
-    sum_of_squares,
-    weighted_sums,
 )
 from zeroshift.methods._shared.prompts import checked_prompts
 from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.methods._shared.top_k import nearest, top_k
 from zeroshift.parameters import Choice, Flag, Number, Optional, array_parameter, parameter, state
-from zeroshift.state_checks import check_range
-
-__all__ = ["GAMMAS", "HistoTransCLIP", "SharedVarianceFit", "TransCLIP", "TransCLIPBase", "confident_means"]
+from zeroshift.state_checks import within
+from zeroshift.zero_shot import log_posterior
 
 GAMMAS = (0.002, 0.01, 0.02, 0.2)
 """The weights of labelled samples that the authors search, in their order."""
 
 DEFAULT_GAMMA = 0.02
-
-TEXT_WEIGHT, FEW_SHOT_TEXT_WEIGHT = 1.0, 0.5
 
 
 class TransCLIPBase(GaussianMethod):
@@ -60,30 +51,48 @@ class TransCLIPBase(GaussianMethod):
         default="confident",
     )
 
-    _gamma: float = state(DEFAULT_GAMMA)
+    _gamma: float = state(DEFAULT_GAMMA, holds=within(0))
 
     @property
     def _text_exponent(self) -> float:
-        return TEXT_WEIGHT if self.text_weight is None else self.text_weight
+        return 1.0 if self.text_weight is None else self.text_weight
 
     def _initial_variances(self) -> Array:
-        return Backend.of(self.prototypes).zeros((self.dimension,)) + 1 / self.dimension
+        return self.zeros(self.dimension) + 1 / self.dimension
 
-    def _solve(self, features: Array) -> Solution:
-        log_y = self._text_log_posterior(features)
-        assignments = self._assignments(log_y, neighbour_affinity(features, self.neighbours))
-        fit = SharedVarianceFit(features, sum_of_squares(features))
-        return self._alternate(features, self._start(features, log_y), assignments, fit)
+    def fit(self, features: Array) -> tuple[Array, dict[str, Any]]:
+        for z, gaussians, _ in self._solutions(features, None, (0.0,)):
+            return z, {"_gaussians": gaussians}
+        raise AssertionError
 
-    def _start(self, features: Array, log_y: Array) -> Solution:
-        """The assignments and Gaussians of the first round."""
-        initial = ClassGaussians(self._initial_class_means(features, log_y), self._initial_variances())
-        return Solution(namespace(features).exp(log_y), initial)
-
-    def _initial_class_means(self, features: Array, log_y: Array) -> Array:
+    def _solutions(
+        self, features: Array, support: tuple[Array, Array] | None, gammas: tuple[float, ...], *, released: bool = False
+    ) -> Iterator[tuple[Array, ClassGaussians, float]]:
+        """Assignments and Gaussians for each weight of labelled samples (S, d) with one-hot labels (S, K)."""
+        log_y = log_posterior(features, self._text, self.logit_scale)
+        neighbours = neighbour_sums(features, self.neighbours, support, released=released)
+        totals = WeightedSums.of(*support, 1 / len(support[0])) if support else None
+        z, squares = namespace(features).exp(log_y), (features * features).sum(axis=0)
         if self.initial_means == "text":
-            return self._wide_text
-        return confident_means(features, log_y, self.confident, self._wide_text)
+            means = self._text
+        elif totals is not None:
+            means = mean_directions(totals.mass, totals.sums, self._text)
+        else:
+            means = confident_means(features, log_y, self.confident, self._text)
+        gaussians = ClassGaussians(means, self._initial_variances())
+        for gamma in gammas:
+
+            def refit(z: Array, before: ClassGaussians, gamma: float = gamma) -> ClassGaussians:
+                """Unit-length means and one diagonal variance; a class without mass keeps its mean."""
+                sums = WeightedSums(*(part / len(features) for part in (z.sum(axis=0), z.T @ features, squares)))
+                sums = sums if totals is None else sums.plus(totals, self.temperature * gamma)
+                means = mean_directions(sums.mass, sums.sums, before.means)
+                return ClassGaussians(means, shared_variance(sums, means))
+
+            solution = self._alternate(features, log_y, z, gaussians, neighbours, refit)
+            yield *solution, gamma
+            if released:
+                z, gaussians = solution
 
 
 class TransCLIP(TransCLIPBase):
@@ -148,7 +157,7 @@ class TransCLIP(TransCLIPBase):
     )
     released: bool = parameter(Flag(), "Compute as the authors' code does with `support`; see Notes.", default=False)
 
-    _gamma: float = state(lambda self: self.gamma, check=lambda self, gamma: check_range("gamma", gamma, 0))
+    _gamma: float = state(lambda self: self.gamma, holds=within(0))
 
     def _validate(self) -> None:
         if self.support is not None:
@@ -169,65 +178,22 @@ class TransCLIP(TransCLIPBase):
 
     @property
     def _text_exponent(self) -> float:
-        if self.text_weight is None and self.support is not None:
-            return FEW_SHOT_TEXT_WEIGHT
-        return super()._text_exponent
+        return 0.5 if self.text_weight is None and self.support is not None else super()._text_exponent
 
-    def _store(self, solution: Solution) -> None:
-        super()._store(solution)
-        self._gamma = solution.gamma
-
-    def _solve(self, features: Array) -> Solution:
+    def fit(self, features: Array) -> tuple[Array, dict[str, Any]]:
         if self.support is None:
-            return super()._solve(features)._replace(gamma=self.gamma)
-        solutions = self._solutions(features, self.support)
-        best = next(solutions)
-        if self.released or self.validation is None:
-            for best in solutions:  # noqa: B007 (the last is wanted)
-                pass
-            return best
+            return super().fit(features)
         backend = Backend.of(features)
-        validation_features, labels = self.validation
-        nearest_sample = nearest(backend.asarray(validation_features, features.dtype), features, 1)[1][:, 0]
-        best_accuracy = accuracy(best.z[nearest_sample], labels)
-        for solution in solutions:
-            its_accuracy = accuracy(solution.z[nearest_sample], labels)
-            if its_accuracy > best_accuracy:
-                best, best_accuracy = solution, its_accuracy
-        return best
-
-    def _solutions(self, features: Array, support: Labelled) -> Iterator[Solution]:
-        """One solution for each gamma that is tried, in order."""
-        log_y = self._text_log_posterior(features)
-        assignments = self._assignments(log_y, self._labelled_affinity(features, support))
-        start, squares, labelled = self._start(features, log_y), sum_of_squares(features), self._labelled_sums(support)
-        for gamma in (self.gamma,) if self.validation is None and not self.released else GAMMAS:
-            fit = SharedVarianceFit(features, squares, labelled, self.temperature * gamma)
-            solution = self._alternate(features, start._replace(gamma=gamma), assignments, fit)
-            if self.released:
-                start = solution
-            yield solution
-
-    def _labelled_affinity(self, features: Array, support: Labelled) -> Affinity:
-        support_features = Backend.of(features).asarray(support[0], features.dtype)
-        one_hot = self._one_hot(support, features.dtype)
-        return few_shot_affinity(features, support_features, one_hot, self.neighbours, released=self.released)
-
-    def _initial_class_means(self, features: Array, log_y: Array) -> Array:
-        if self.support is None or self.initial_means == "text":
-            return super()._initial_class_means(features, log_y)
-        labelled = self._labelled_sums(self.support)
-        return mean_directions(labelled.mass, labelled.sums, self._wide_text)
-
-    def _labelled_sums(self, support: Labelled) -> WeightedSums:
-        """Sums over the labelled samples, each of mass 1/S."""
-        backend = Backend.of(self.prototypes)
-        wide = backend.asarray(support[0], backend.xp.float64)
-        return weighted_sums(wide, self._one_hot(support, backend.xp.float64)).times(1 / wide.shape[0])
-
-    def _one_hot(self, support: Labelled, dtype: Any) -> Array:
-        backend = Backend.of(self.prototypes)
-        return backend.xp.eye(self.n_classes, dtype=dtype, device=backend.device)[backend.index(support[1])]
+        one_hot = backend.xp.eye(self.n_classes, dtype=features.dtype, device=backend.device)
+        support = backend.asarray(self.support[0], features.dtype), one_hot[backend.index(self.support[1])]
+        gammas = (self.gamma,) if self.validation is None and not self.released else GAMMAS
+        solutions = list(self._solutions(features, support, gammas, released=self.released))
+        z, gaussians, gamma = solutions[-1]
+        if self.validation is not None and not self.released:
+            others, labels = self.validation
+            nearest_sample = nearest(backend.asarray(others, features.dtype), features, 1)[1][:, 0]
+            z, gaussians, gamma = max(solutions, key=lambda one: accuracy(one[0][nearest_sample], labels))
+        return z, {"_gaussians": gaussians, "_gamma": gamma}
 
 
 class HistoTransCLIP(TransCLIPBase):
@@ -264,33 +230,12 @@ class HistoTransCLIP(TransCLIPBase):
 
     def _prepare(self) -> None:
         # Prompts of nearly unit length are accepted; the authors scale each of them before averaging.
-        means = namespace(self.prompts).mean(unit_rows(self.prompts), axis=1)
-        self._mean_prompts = unit_rows(means) if self.renormalise else means
+        prompts = unit_rows(namespace(self.prompts).astype(self.prompts, self.prototypes64.dtype))
+        self._mean_prompts = unit_rows(prompts.mean(axis=1)) if self.renormalise else prompts.mean(axis=1)
 
     @property
     def _text(self) -> Array:
         return self._mean_prompts
-
-
-@dataclass(frozen=True)
-class SharedVarianceFit:
-    """Fits unit-length means and one diagonal variance to the assignments of a set, and to labelled samples if any."""
-
-    features: Array
-    squares: Array
-    """sum_i x_i^2, (d,), which is the same in every round."""
-    labelled: WeightedSums | None = None
-    """Sums over the labelled samples, of total mass 1 like the set."""
-    weight: float = 0.0
-    """Weight of the labelled samples; the set has weight 1."""
-
-    def __call__(self, z: Array, gaussians: ClassGaussians) -> ClassGaussians:
-        """New Gaussians; a class without mass keeps its mean."""
-        totals = weighted_sums(self.features, z, self.squares).times(1 / self.features.shape[0])
-        if self.labelled is not None:
-            totals = totals.plus(self.labelled, self.weight)
-        means = mean_directions(totals.mass, totals.sums, gaussians.means)
-        return ClassGaussians(means, shared_variance(totals, means))
 
 
 def confident_means(features: Array, log_y: Array, confident: int, default: Array) -> Array:
@@ -307,5 +252,4 @@ def confident_means(features: Array, log_y: Array, confident: int, default: Arra
     # Relative to the most probable one: all probabilities of an improbable class might underflow.
     weights = xp.exp(logs - logs[:, :1])
     sums = xp.matmul(weights[:, None, :], features[samples])[:, 0, :]
-    mass = xp.sum(weights, axis=1, dtype=xp.float64)
-    return mean_directions(mass, xp.astype(sums, xp.float64, copy=False), default)
+    return mean_directions(weights.sum(axis=1), sums, default)

@@ -1,29 +1,23 @@
-"""ZLaP: class labels propagate from texts over a graph of texts and images. The images are the test set itself, or, in
-the inductive form, unlabelled samples known beforehand.
-"""
+"""ZLaP: zero-shot labels propagated over a graph of images and texts, of a set or of given images."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
-from zeroshift.arrays import Array, Backend, Rows, check_matrix, is_double, namespace
-from zeroshift.method import Method
+import numpy as np
+
+from zeroshift.arrays import Array, Backend, check_matrix, namespace, to_numpy
+from zeroshift.method import Method, SetMethod
 from zeroshift.methods._shared.similarity import SHARPNESS, normalize_rows
-from zeroshift.methods._shared.sparse import SparseMatrix, degree_factors
+from zeroshift.methods._shared.sparse import link_matrix, scaled_by_degrees
 from zeroshift.methods._shared.top_k import nearest, top_k
 from zeroshift.parameters import Flag, Number, array_parameter, parameter, state
 from zeroshift.state_checks import check_lengths, check_range
 from zeroshift.zero_shot import posterior
 
-__all__ = ["GraphSettings", "TextImageGraph", "ZLaP", "ZLaPBase", "ZLaPInductive", "propagate_labels", "without_self"]
-
 PREDICT_NUMBERS = 8_000_000
 """Labels of neighbours in memory together."""
-
-SOLVE_NUMBERS = 8_000_000
-"""Numbers of a solution that are computed together."""
 
 TOLERANCE = 1e-10
 """Length of the residual, relative to that of the right-hand side, at which a solution is accepted."""
@@ -31,19 +25,38 @@ TOLERANCE = 1e-10
 MAX_ITERATIONS = 1000
 
 
-class GraphSettings(NamedTuple):
-    """Which nodes are linked, how strongly, and how far labels propagate."""
+class TextImageGraph:
+    """A graph of K text nodes and n image nodes with converged labels."""
 
-    n_neighbors: int
-    gamma: float
-    alpha: float
-    scale_similarities: bool
+    def __init__(self, images: Array, labels: Array, limits: tuple[float, float] | None = None) -> None:
+        self.images = images
+        """(n, d)."""
+        self.labels = labels
+        """(K + n, K): how much of each class's label reached each node."""
+        self.limits = limits
+        """The smallest and the largest similarity, if similarities are scaled."""
+
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        return {"images": self.images, "labels": self.labels}, {"limits": self.limits}
+
+    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> TextImageGraph:
+        images, labels = arrays["images"], arrays["labels"]
+        n, classes = images.shape[0], self.labels.shape[1]
+        if images.shape[1:] != self.images.shape[1:] or tuple(labels.shape) != (n and n + classes, classes):
+            raise ValueError(f"images of shape {tuple(images.shape)} with labels of shape {tuple(labels.shape)}")
+        check_lengths("images", images)
+        check_range("labels", labels, 0)
+        limits = values.get("limits")
+        return TextImageGraph(images, labels, limits and (float(limits[0]), float(limits[1])))
+
+    def check_seen(self, n_seen: int) -> None:
+        if self.images.shape[0] != n_seen:
+            raise ValueError(f"the graph has {self.images.shape[0]} images after {n_seen} samples")
 
 
 class ZLaPBase(Method):
-    """The parameters that both forms of ZLaP share."""
+    """The graph that both forms of ZLaP share."""
 
-    computes_in = None
     not_frozen = "it looks up the nearest images and texts of its graph"
 
     n_neighbors: int = parameter(
@@ -66,18 +79,51 @@ class ZLaPBase(Method):
     )
 
     @property
-    def _settings(self) -> GraphSettings:
-        return GraphSettings(self.n_neighbors, self.gamma, self.alpha, self.scale_similarities)
-
-    @property
     def _predict_rows(self) -> int:
         return max(1, PREDICT_NUMBERS // (2 * self.n_neighbors * self.n_classes))
 
     def _probabilities(self, scores: Array) -> Array:
         return normalize_rows(scores)
 
+    def _graph_of(self, images: Array) -> TextImageGraph:
+        """The graph of images (n, d) and the texts; the labels of the texts are propagated until they converge."""
+        # An image is among its own nearest images, as in the authors' code, but not linked to itself.
+        near, images_near = (to_numpy(part) for part in nearest(images, images, self.n_neighbors))
+        text, texts = (to_numpy(part) for part in nearest(images, self.prototypes64, self.n_neighbors))
+        limits = None
+        if self.scale_similarities:
+            limits = float(min(near.min(), text.min())), float(max(near.max(), text.max()))
+            near, text = rescale(near, limits), rescale(text, limits)
+        own = np.arange(len(near))[:, None]
+        weights = np.concatenate([text.clip(0) ** self.gamma, np.where(images_near == own, 0.0, near.clip(0))], axis=1)
+        size, k = self.n_classes + len(near), weights.shape[1]
+        # Texts come first, and have no links of their own.
+        columns = np.concatenate([texts, images_near + self.n_classes], axis=1)
+        none = np.zeros((self.n_classes, k), dtype=columns.dtype)
+        links = link_matrix(np.concatenate([none, columns]), np.concatenate([0.0 * none, weights]), size)
+        labels = propagate_labels(scaled_by_degrees((links + links.T).tocsr()), self.alpha, self.n_classes)
+        return TextImageGraph(images, self.as_own(labels), limits)
 
-class ZLaP(ZLaPBase):
+    def _scores_from(self, graph: TextImageGraph, features: Array) -> Array:
+        """(m, K) for images (m, d) outside the graph: the labels of the nodes each is linked to, weighted by the links.
+
+        The graph is symmetric, so the labels that would reach the texts from the image are the weighted sum of those
+        that reached its neighbours from the texts.
+        """
+        xp = namespace(features)
+        near, images_near = nearest(features, graph.images, self.n_neighbors)
+        text, texts = top_k(features @ self.prototypes64.T, self.n_neighbors)
+        near, text = (xp.clip(cosines, min=0.0) for cosines in (near, text))
+        if graph.limits is not None:
+            # The authors clip before scaling here, and after scaling within the graph. A second clip follows, since a
+            # similarity below all of the graph's would get a negative weight.
+            near, text = (xp.clip(rescale(cosines, graph.limits), min=0.0) for cosines in (near, text))
+        nodes = xp.concat([texts, images_near + self.n_classes], axis=1)
+        weights = xp.concat([text**self.gamma, near], axis=1)
+        return (weights[:, None, :] @ graph.labels[nodes])[:, 0, :]
+
+
+class ZLaP(SetMethod, ZLaPBase):
     """Links each image of a set to its nearest images and texts, and propagates class labels from the texts over this
     graph until they converge. An image gets the class whose label reaches it most.
 
@@ -103,7 +149,6 @@ class ZLaP(ZLaPBase):
 
     name = "zlap"
     headline = "Propagates labels over a graph of the set"
-    protocol = "transductive"
     state_size = "N (d + K)"
     complexity = "O(N^2 d + N k K)"
 
@@ -113,25 +158,19 @@ class ZLaP(ZLaPBase):
         default=100.0,
     )
 
-    _graph: TextImageGraph = state(lambda self: TextImageGraph.empty(self.prototypes), saved_as="")
+    _graph: TextImageGraph = state(
+        lambda self: TextImageGraph(self.zeros(0, self.dimension), self.zeros(0, self.n_classes)), saved_as=""
+    )
 
-    def _derive(self) -> None:
-        if self._graph.images.shape[0] != self.n_seen:
-            raise ValueError(f"the graph has {self._graph.images.shape[0]} images after {self.n_seen} samples")
-
-    def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        everything = slice(0, len(rows))
+    def fit(self, features: Array) -> tuple[Array, dict[str, Any]]:
         # A copy: the graph keeps it to score images outside the set.
-        images = Backend.of(self.prototypes).copy(rows[everything])
-        graph = TextImageGraph.of(images, self.prototypes, self._settings)
-        with self._learning(len(rows), replace=True):
-            self._graph = graph
-        yield everything, graph.image_labels()
+        graph = self._graph_of(Backend.of(features).copy(features))
+        return graph.labels[self.n_classes :], {"_graph": graph}
 
-    def _predict_scores(self, features: Array) -> Array:
-        if self.n_seen == 0:
-            return posterior(features, Backend.of(features).asarray(self.prototypes, features.dtype), self.logit_scale)
-        return self._graph.scores(features, self.prototypes, self._settings)
+    def score(self, features: Array) -> Array:
+        if not self._n_seen:
+            return posterior(features, self.prototypes64, self.logit_scale)
+        return self._scores_from(self._graph, features)
 
 
 class ZLaPInductive(ZLaPBase):
@@ -177,209 +216,47 @@ class ZLaPInductive(ZLaPBase):
 
     def _prepare(self) -> None:
         # The graph depends on the parameters alone, so a reset need not build it again.
-        if not hasattr(self, "_graph"):
-            graph = TextImageGraph.of(self.unlabelled, self.prototypes, self._settings)
-            self._graph = graph.with_largest_labels() if self.sparse else graph
+        if hasattr(self, "_graph"):
+            return
+        self._graph = self._graph_of(namespace(self.unlabelled).astype(self.unlabelled, self.prototypes64.dtype))
+        if self.sparse:
+            labels, classes = to_numpy(self._graph.labels), np.arange(self.n_classes)
+            self._graph.labels = self.as_own(np.where(classes == labels.argmax(axis=1)[:, None], labels, 0.0))
 
     def _predict_scores(self, features: Array) -> Array:
-        return self._graph.scores(features, self.prototypes, self._settings)
+        return self._scores_from(self._graph, features)
 
 
-@dataclass(frozen=True)
-class TextImageGraph:
-    """A graph of K text nodes and n image nodes with converged labels, and what is needed to score other images."""
-
-    images: Array
-    """(n, d)."""
-    labels: Array
-    """(K + n, K), float64: how much of each class's label reached each node."""
-    limits: tuple[float, float] | None = None
-    """The smallest and the largest similarity, if similarities are scaled."""
-
-    @classmethod
-    def empty(cls, prototypes: Array) -> TextImageGraph:
-        backend, (classes, dimension) = Backend.of(prototypes), prototypes.shape
-        return cls(backend.zeros((0, dimension)), backend.zeros((0, classes)))
-
-    @classmethod
-    def of(cls, images: Array, prototypes: Array, settings: GraphSettings) -> TextImageGraph:
-        """The graph of images (n, d) and one text per class (K, d)."""
-        links, limits = _links_within(images, prototypes, settings)
-        classes, n = prototypes.shape[0], images.shape[0]
-        return cls(images, propagate_labels(_link_matrix(links, classes, n), settings.alpha, classes), limits)
-
-    def with_largest_labels(self) -> TextImageGraph:
-        """Every node with the largest of its labels only."""
-        xp = namespace(self.labels)
-        largest = xp.argmax(self.labels, axis=1)[:, None]
-        classes = xp.arange(self.labels.shape[1], device=Backend.of(self.labels).device)
-        return replace(self, labels=xp.where(classes == largest, self.labels, xp.zeros_like(self.labels)))
-
-    def image_labels(self) -> Array:
-        """(n, K)."""
-        return self.labels[self.labels.shape[1] :, :]
-
-    def scores(self, features: Array, prototypes: Array, settings: GraphSettings) -> Array:
-        """(m, K) for images (m, d) outside the graph: the labels of the nodes each is linked to, weighted by the links.
-
-        The graph is symmetric, so the labels that would reach the texts from the image are the weighted sum of those
-        that reached its neighbours from the texts.
-        """
-        xp = namespace(features)
-        links = _links_into(features, self.images, prototypes, settings, self.limits)
-        nodes = xp.concat([links.texts, links.images + prototypes.shape[0]], axis=1)
-        weights = xp.concat([links.text_weights, links.image_weights], axis=1)
-        weights = xp.astype(weights, self.labels.dtype)
-        return xp.matmul(weights[:, None, :], self.labels[nodes, :])[:, 0, :]
-
-    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Images are always saved in float64, so that all files have the same types; `double` is their precision."""
-        backend = Backend.of(self.images)
-        arrays = {"images": backend.asarray(self.images, backend.xp.float64), "labels": self.labels}
-        return arrays, {"double": is_double(self.images), "limits": self.limits} if self.images.shape[0] else {}
-
-    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> TextImageGraph:
-        n, dimension = arrays["images"].shape
-        classes = self.labels.shape[1]
-        if dimension != self.images.shape[1] or tuple(arrays["labels"].shape) != (n and n + classes, classes):
-            raise ValueError(f"images of shape {(n, dimension)} with labels of shape {tuple(arrays['labels'].shape)}")
-        if n == 0:
-            return self
-        backend = Backend.of(self.images)
-        images = backend.asarray(arrays["images"], backend.xp.float64 if values["double"] else backend.xp.float32)
-        check_lengths("images", images)
-        check_range("labels", arrays["labels"], 0)
-        limits = None if values["limits"] is None else (float(values["limits"][0]), float(values["limits"][1]))
-        return TextImageGraph(images, arrays["labels"], limits)
-
-
-class Links(NamedTuple):
-    """The nodes an image is linked to and their weights, (n, k) each; images are counted from 0."""
-
-    images: Array
-    image_weights: Array
-    texts: Array
-    text_weights: Array
-
-
-def _links_within(
-    images: Array, prototypes: Array, settings: GraphSettings
-) -> tuple[Links, tuple[float, float] | None]:
-    xp = namespace(images)
-    # An image is among its own nearest images, as in the authors' code.
-    image_cosines, neighbours = nearest(images, images, settings.n_neighbors)
-    text_cosines, texts = nearest(images, xp.astype(prototypes, images.dtype, copy=False), settings.n_neighbors)
-    limits = None
-    if settings.scale_similarities:
-        limits = (
-            min(float(xp.min(image_cosines)), float(xp.min(text_cosines))),
-            max(float(xp.max(image_cosines)), float(xp.max(text_cosines))),
-        )
-        image_cosines, text_cosines = _rescale(image_cosines, limits), _rescale(text_cosines, limits)
-    weights = without_self(neighbours, _positive_part(image_cosines))
-    return Links(neighbours, weights, texts, _positive_part(text_cosines) ** settings.gamma), limits
-
-
-def _links_into(
-    features: Array, images: Array, prototypes: Array, settings: GraphSettings, limits: tuple[float, float] | None
-) -> Links:
-    xp = namespace(features)
-    precision = xp.float64 if is_double(features) or is_double(images) else xp.float32
-    features, images, prototypes = (xp.astype(array, precision, copy=False) for array in (features, images, prototypes))
-    image_cosines, neighbours = nearest(features, images, settings.n_neighbors)
-    text_cosines, texts = top_k(features @ prototypes.T, settings.n_neighbors)
-    if limits is not None:
-        # The authors clip before scaling here, and after scaling within the graph. A second clip follows, since a
-        # similarity below all of the graph's would get a negative weight.
-        image_cosines = _rescale(_positive_part(image_cosines), limits)
-        text_cosines = _rescale(_positive_part(text_cosines), limits)
-    return Links(neighbours, _positive_part(image_cosines), texts, _positive_part(text_cosines) ** settings.gamma)
-
-
-def _link_matrix(links: Links, classes: int, n: int) -> SparseMatrix:
-    """Weights in both directions (K + n, K + n), texts first, scaled by the degrees."""
-    xp = namespace(links.image_weights)
-    columns = xp.concat([links.texts, links.images + classes], axis=1)
-    weights = xp.astype(xp.concat([links.text_weights, links.image_weights], axis=1), xp.float64)
-    rows = xp.arange(n, dtype=columns.dtype, device=Backend.of(weights).device)[:, None] + classes
-    rows = xp.broadcast_to(rows, columns.shape)
-    rows, columns, weights = (xp.reshape(part, (-1,)) for part in (rows, columns, weights))
-    symmetric = SparseMatrix(rows, columns, weights, (classes + n, classes + n)).plus_transpose()
-    factors = degree_factors(symmetric.row_sums())
-    return symmetric.scaled(factors, factors)
-
-
-def _positive_part(similarities: Array) -> Array:
-    xp = namespace(similarities)
-    return xp.where(similarities > 0, similarities, xp.zeros_like(similarities))
-
-
-def _rescale(similarities: Array, limits: tuple[float, float]) -> Array:
+def rescale(similarities: Array, limits: tuple[float, float]) -> Array:
     low, high = limits
     return (similarities - low) / (high - low) if high > low else similarities
 
 
-def without_self(nodes: Array, weights: Array) -> Array:
-    """Weights (n, k) of lists of neighbours (n, k), with 0 where a node is in its own list.
-
-    >>> import numpy as np
-    >>> without_self(np.array([[0, 1], [0, 1]]), np.array([[0.9, 0.5], [0.5, 0.9]]))
-    array([[0. , 0.5],
-           [0.5, 0. ]])
-    """
-    xp = namespace(weights)
-    own = xp.arange(nodes.shape[0], dtype=nodes.dtype, device=Backend.of(weights).device)[:, None]
-    return xp.where(nodes == own, xp.zeros_like(weights), weights)
-
-
-def propagate_labels(links: SparseMatrix, alpha: float, n_labelled: int) -> Array:
+def propagate_labels(links: Any, alpha: float, n_labelled: int) -> np.ndarray:
     """The limit of label propagation from the first nodes, each with its own label: columns of (I - alpha W)^-1.
 
-    `links` W (n, n) is symmetric with eigenvalues between -1 and 1. Solved by conjugate gradients, many columns
-    together.
+    `links` W (n, n) is symmetric with eigenvalues between -1 and 1. Solved by conjugate gradients, all columns
+    together; each has its own step lengths.
 
-    >>> import numpy as np
-    >>> pair = SparseMatrix(np.array([0, 1]), np.array([1, 0]), np.array([1.0, 1.0]), (2, 2))
+    >>> pair = link_matrix(np.array([[1], [0]]), np.array([[1.0], [1.0]]), 2)
     >>> propagate_labels(pair, 0.5, 1).round(6)
     array([[1.333333],
            [0.666667]])
     """
-    n = links.shape[0]
-    size = max(1, SOLVE_NUMBERS // n)
-    parts = [
-        _solve(links, alpha, _unit_columns(links.backend, n, start, min(start + size, n_labelled)))
-        for start in range(0, n_labelled, size)
-    ]
-    return parts[0] if len(parts) == 1 else links.backend.xp.concat(parts, axis=1)
-
-
-def _unit_columns(backend: Backend, n: int, start: int, stop: int) -> Array:
-    columns = backend.zeros((n, stop - start))
-    numbers = backend.xp.arange(stop - start, device=backend.device)
-    columns[numbers + start, numbers] = 1.0
-    return columns
-
-
-def _solve(links: SparseMatrix, alpha: float, right: Array) -> Array:
-    """X with (I - alpha W) X = `right` (n, m). Each column has its own step lengths; none of the columns is zero."""
-    xp = namespace(right)
-    x = xp.zeros_like(right)
-    residual, direction = right, links.backend.copy(right)
-    squared = xp.sum(residual * residual, axis=0)
+    right = np.eye(links.shape[0], n_labelled)
+    x, residual, direction = np.zeros_like(right), right, right.copy()
+    squared = (residual * residual).sum(axis=0)
     target = TOLERANCE**2 * squared
     for _ in range(MAX_ITERATIONS):
-        image = links @ direction
-        image *= -alpha
-        image += direction
-        curvature = xp.sum(direction * image, axis=0)
+        image = direction - alpha * (links @ direction)
+        curvature = (direction * image).sum(axis=0)
         # A column that is solved exactly has no direction left.
-        step = squared / xp.where(curvature > 0, curvature, xp.ones_like(curvature))
+        step = squared / np.where(curvature > 0, curvature, 1.0)
         x += step * direction
-        residual -= step * image
-        before, squared = squared, xp.sum(residual * residual, axis=0)
-        if bool(xp.all(squared <= target)):
+        residual = residual - step * image
+        before, squared = squared, (residual * residual).sum(axis=0)
+        if (squared <= target).all():
             break
-        direction *= squared / xp.where(before > 0, before, xp.ones_like(before))
-        direction += residual
+        direction = residual + squared / np.where(before > 0, before, 1.0) * direction
     # Propagated labels are never negative; rounding leaves tiny negative values where no label arrives.
-    return xp.where(x > 0, x, xp.zeros_like(x))
+    return x.clip(0.0)

@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from zeroshift.evaluate import ComparisonSummary, MethodSummary, describe_skipped
+from zeroshift.evaluate.method_spec import GROUPS
 from zeroshift.report.compare_tables import (
     COST_COLUMNS,
-    by_protocol,
+    PAIRED,
+    by_group,
     cost_legend,
+    interval_text,
     megabytes,
+    place_text,
     range_text,
     remarks,
     shown_costs,
@@ -35,6 +39,8 @@ MAX_NAMED = 3
 COLUMNS = {
     "accuracy": "Accuracy",
     "gain": "Gain",
+    "place": "To the best",
+    "over": "Over",
     "span": "Range",
     "calibration": "ECE",
     "microseconds": "µs per sample",
@@ -43,12 +49,14 @@ COLUMNS = {
 }
 """Columns of the table of means, by their key in `_row`."""
 
-PROTOCOL_COLOURS = {
+_COLOURS = {
     "online": METHOD_COLOURS["adapt_online"],
     "episodic": OTHER_COLOURS[1],
     "transductive": METHOD_COLOURS["adapt_transductive"],
     "few-shot": OTHER_COLOURS[0],
 }
+
+GROUP_COLOURS = {group: _COLOURS[group.removesuffix(" with views")] for group in GROUPS}
 
 
 def write_page(path: str | os.PathLike[str], summary: ComparisonSummary) -> None:
@@ -62,13 +70,13 @@ def render_page(summary: ComparisonSummary) -> str:
 
 
 def gain_bars(methods: Sequence[MethodSummary]) -> Figure:
-    """Each method's mean gain over zero-shot as a bar, grouped by protocol; a thin line spans its orders."""
-    rows = [method for _, group in by_protocol(methods) for method in group]
+    """Each method's mean gain over zero-shot as a bar, by group; a thin line spans its orders."""
+    rows = [method for _, group in by_group(methods) for method in group]
     figure = new_figure(WIDTH, 0.6 + BAR_HEIGHT * len(rows))
     axes = figure.add_subplot()
     for place, method in enumerate(rows):
         gain = method.gain
-        axes.barh(place, gain.mean, 0.7, color=PROTOCOL_COLOURS[method.spec.protocol])
+        axes.barh(place, gain.mean, 0.7, color=GROUP_COLOURS[method.spec.group])
         if len(gain.values) > 1:
             axes.plot([gain.low, gain.high], [place, place], color=INK, linewidth=1.1, solid_capstyle="butt")
         # At the far end, so that the line never crosses the number.
@@ -86,8 +94,8 @@ def page_context(summary: ComparisonSummary) -> dict[str, Any]:
     """Strings and numbers for the template."""
     plan = summary.plan
     groups = [
-        {"protocol": protocol, "rows": [_row(method, len(plan.datasets)) for method in group]}
-        for protocol, group in by_protocol(summary.overall)
+        {"name": name, "rows": [_row(method, len(plan.datasets)) for method in group]}
+        for name, group in by_group(summary.overall)
     ]
     costs = shown_costs(summary.overall)
     return {
@@ -96,7 +104,7 @@ def page_context(summary: ComparisonSummary) -> dict[str, Any]:
         "gains_caption": _gains_caption(summary),
         "numbers_title": _numbers_title(summary.overall),
         "numbers_caption": _numbers_caption(summary, costs),
-        "columns": _columns(groups, costs),
+        "columns": _columns(groups, costs, summary.baseline),
         "matrix_title": _matrix_title(summary),
         "matrix_caption": f"Accuracy in percent{_order_note(summary)}; below it, the gain over zero-shot in points.",
         "sets_title": _sets_title(summary),
@@ -123,17 +131,31 @@ def page_context(summary: ComparisonSummary) -> dict[str, Any]:
 
 
 def headline(summary: ComparisonSummary) -> str:
-    """The gains of up to three methods by name, of more the number that gain and the highest one."""
+    """The gains of up to three methods by name; of more, how many gain, and the most accurate methods of each group
+    that the samples cannot tell apart."""
     where = _where(summary)
-    gains = {method.spec.label: method.gain.mean for method in _adapting(summary.overall)}
+    gains = {starred_label(method): method.gain.mean for method in _adapting(summary.overall)}
     if not gains:
         accuracies = [f"{method.spec.label} {percent(method.accuracy.mean)}%" for method in summary.overall]
         return f"{join_words(accuracies) or 'no result'} on {where}"
     if len(gains) <= MAX_NAMED:
         return f"{', '.join(f'{label} {points(gain)}' for label, gain in gains.items())} points on {where}"
-    best = max(gains, key=lambda label: gains[label])
-    above = sum(gain > 0 for gain in gains.values())
-    return f"{above} of {len(gains)} methods gain on {where}; highest: {best}, {points(gains[best])} points"
+    above = sum(_gains(method) for method in _adapting(summary.overall))
+    best = [f"{name} {_best_of(group)}" for name, group in by_group(summary.overall)]
+    return f"{above} of {len(gains)} methods gain on {where}; most accurate: {'; '.join(best)} points"
+
+
+def _gains(method: MethodSummary) -> bool:
+    """Whether the interval of the gain is above zero; where there is none, whether the gain is."""
+    return (method.gain.mean if method.gain_interval is None else method.gain_interval[0]) > 0
+
+
+def _best_of(group: Sequence[MethodSummary]) -> str:
+    """The most accurate method of a group, how many others are tied with it, and its gain."""
+    best = max(group, key=lambda method: (len(method.sets), method.accuracy.mean, method.gain.mean))
+    tied = sum(method is not best and method.to_best is not None and method.to_best.is_tie for method in group)
+    others = f" and {counted(tied, 'other')}" if tied else ""
+    return f"{starred_label(best)}{others}, {points(best.gain.mean)}"
 
 
 def _where(summary: ComparisonSummary) -> str:
@@ -172,15 +194,16 @@ def _numbers_title(methods: Sequence[MethodSummary]) -> str:
 def _numbers_caption(summary: ComparisonSummary, costs: Sequence[str]) -> str:
     means = "Means over the sets. " if len(summary.plan.datasets) > 1 else ""
     return (
-        f"{means}Accuracy and calibration error (ECE, 15 bins) in percent, gain in points; time per sample on one "
-        "thread, all samples in one call; peak memory in addition to what was in use before, of the "
-        f"largest set. {cost_legend(costs)}"
+        f"{means}Accuracy and calibration error (ECE, 15 bins) in percent, gain in points. Below a gain or "
+        f"difference, its interval: {PAIRED}. To the best: the difference to the most accurate method of the group, "
+        "tied where its interval contains zero. Time per sample on one thread, all samples in one call; peak memory in "
+        f"addition to what was in use before, of the largest set. {cost_legend(costs)}"
     )
 
 
-def _columns(groups: Sequence[dict[str, Any]], costs: Sequence[str]) -> list[dict[str, str]]:
+def _columns(groups: Sequence[dict[str, Any]], costs: Sequence[str], baseline: str | None) -> list[dict[str, str]]:
     """The columns in which some method has a number."""
-    titles = {**COLUMNS, **{name: name.capitalize() for name in costs}}
+    titles = {**COLUMNS, "over": f"Over {baseline}", **{name: name.capitalize() for name in costs}}
     rows = [row for group in groups for row in group["rows"]]
     return [{"key": key, "title": title} for key, title in titles.items() if any(row[key] for row in rows)]
 
@@ -220,6 +243,9 @@ def _row(method: MethodSummary, n_sets: int) -> dict[str, Any]:
         "detail": "" if len(method.sets) == n_sets else f"{len(method.sets)} of {n_sets} sets",
         "accuracy": percent(method.accuracy.mean),
         "gain": points(method.gain.mean),
+        "place": place_text(method),
+        "over": "" if method.to_baseline is None else points(method.to_baseline.points),
+        "intervals": _intervals(method),
         "span": range_text(method.gain),
         "calibration": percent(method.calibration_error),
         "microseconds": significant(method.microseconds),
@@ -229,14 +255,24 @@ def _row(method: MethodSummary, n_sets: int) -> dict[str, Any]:
     }
 
 
+def _intervals(method: MethodSummary) -> dict[str, str]:
+    """The intervals that are shown below numbers, by the key of their column."""
+    differences = {"place": method.to_best, "over": method.to_baseline}
+    label = method.spec.label
+    return {
+        "gain": interval_text(method.gain_interval),
+        **{key: interval_text((d.low, d.high)) for key, d in differences.items() if d is not None and d.to != label},
+    }
+
+
 def _matrix(summary: ComparisonSummary) -> list[dict[str, Any]]:
     """One row per method, one cell per set."""
     rows = []
-    for protocol, group in by_protocol(summary.overall):
+    for name, group in by_group(summary.overall):
         for mean in group:
             found = [summary.on(dataset.name, mean.spec) for dataset in summary.plan.datasets]
             cells = [None if s is None else _row(s, 1) for s in found]
-            rows.append({"label": starred_label(mean), "protocol": protocol, "cells": cells})
+            rows.append({"label": starred_label(mean), "group": name, "cells": cells})
     return rows
 
 

@@ -11,7 +11,10 @@ from typing import Any
 from zeroshift import __version__
 from zeroshift.evaluate import ComparisonSummary, MethodSummary, Spread, describe_skipped
 from zeroshift.evaluate.costs import COSTS
+from zeroshift.evaluate.differences import Difference
+from zeroshift.evaluate.method_spec import GROUPS
 from zeroshift.files import check_writable
+from zeroshift.methods.registry import describe_caveats
 from zeroshift.report.formatting import counted, percent, points, significant
 from zeroshift.report.page import write_text
 from zeroshift.report.tables import ReportColumn, ReportTable, escape_markdown
@@ -19,13 +22,18 @@ from zeroshift.report.tables import ReportColumn, ReportTable, escape_markdown
 __all__ = [
     "COMPARE_MARKS",
     "COST_COLUMNS",
-    "by_protocol",
+    "PAIRED",
+    "by_group",
     "check_markdown",
     "compare_markdown",
     "compare_record",
     "compare_table",
     "cost_legend",
+    "difference_text",
+    "interval_text",
+    "margin_text",
     "megabytes",
+    "place_text",
     "range_text",
     "remarks",
     "set_tables",
@@ -50,14 +58,17 @@ COST_MEANINGS = {
     "grads": "prompts with a gradient, each encoded once more for it",
 }
 
-PROTOCOLS = ("online", "episodic", "transductive", "few-shot")
-
-DROPPED_FIRST = (*reversed(COST_COLUMNS), "MB", "min to max", "us", "ECE")
+DROPPED_FIRST = (*reversed(COST_COLUMNS), "MB", "min to max", "us", "ECE", "±")
 """Columns that are hidden first where the terminal is too narrow."""
+
+PAIRED = "95 percent, paired over the samples of each set; it covers neither other sets nor other orders"
+"""What an interval is."""
 
 MEANINGS = {
     "acc": "accuracy in percent (acc)",
     "gain": "gain over zero-shot on the same rows in points",
+    "±": f"half the width of its interval (±; {PAIRED})",
+    "to best": "difference to the most accurate method of the group (to best), tied where its interval contains zero",
     "min to max": "the smallest and the largest gain of the orders",
     "ECE": "calibration error in percent (ECE)",
     "us": "microseconds per sample on one thread (us), all samples in one call",
@@ -73,7 +84,7 @@ COMPARE_MARKS = "<!-- compare -->", "<!-- /compare -->"
 
 def compare_table(summary: ComparisonSummary) -> ReportTable:
     """Means over all sets, one row per method, grouped by what the methods may see."""
-    return _summary_table(summary.overall, n_sets=len(summary.plan.datasets), legend=_legend)
+    return _summary_table(summary, summary.overall, n_sets=len(summary.plan.datasets), legend=_legend)
 
 
 def set_tables(summary: ComparisonSummary) -> Iterator[ReportTable]:
@@ -81,19 +92,25 @@ def set_tables(summary: ComparisonSummary) -> Iterator[ReportTable]:
     for dataset in summary.plan.datasets:
         sizes = f"{counted(dataset.n_samples, 'sample')}, {counted(dataset.n_classes, 'class', 'classes')}"
         title = f"{dataset.name}: {sizes}, prompts {dataset.prompt}"
-        yield _summary_table(summary.by_set[dataset.name], n_sets=1, title=title)
+        yield _summary_table(summary, summary.by_set[dataset.name], n_sets=1, title=title)
 
 
-def _summary_table(methods: Sequence[MethodSummary], *, n_sets: int, **fields: Any) -> ReportTable:
+def _summary_table(
+    summary: ComparisonSummary, methods: Sequence[MethodSummary], *, n_sets: int, **fields: Any
+) -> ReportTable:
     def number(title: str, write: Callable[[Any], str], *, is_signed: bool = False) -> ReportColumn:
         order = DROPPED_FIRST.index(title) + 1 if title in DROPPED_FIRST else 0
         return ReportColumn(title, format=write, is_right=True, is_whole=True, is_signed=is_signed, drop_order=order)
 
     costs = shown_costs(methods)
+    other = summary.baseline
     columns = (
         ReportColumn("method", preferred_width=LABEL_WIDTH),
         number("acc", percent),
         number("gain", points, is_signed=True),
+        number("±", str),
+        number("to best", str),
+        *((number(f"over {other}", str),) if other else ()),
         number("min to max", str),
         number("ECE", percent),
         number("us", significant),
@@ -101,13 +118,16 @@ def _summary_table(methods: Sequence[MethodSummary], *, n_sets: int, **fields: A
         *(number(name, significant) for name in costs),
     )
     rows, groups = [], []
-    for protocol, group in by_protocol(methods):
+    for name, group in by_group(methods):
         for method in group:
             rows.append(
                 (
                     _label(method, n_sets),
                     method.accuracy.mean,
                     method.gain.mean,
+                    margin_text(method.gain_interval),
+                    place_text(method),
+                    *((difference_text(method.to_baseline),) if other else ()),
                     range_text(method.gain),
                     method.calibration_error,
                     method.microseconds,
@@ -115,12 +135,14 @@ def _summary_table(methods: Sequence[MethodSummary], *, n_sets: int, **fields: A
                     *(method.costs[COST_COLUMNS[name]] for name in costs),
                 )
             )
-            groups.append(protocol)
+            groups.append(name)
     return ReportTable.from_values(columns, rows, groups=groups, **fields)
 
 
 def _legend(names: Sequence[str]) -> str:
-    meanings = "; ".join(MEANINGS[name] for name in names if name in MEANINGS)
+    found = [MEANINGS[name] for name in names if name in MEANINGS]
+    found += [f"difference to {name[5:]} and its interval ({name})" for name in names if name.startswith("over ")]
+    meanings = "; ".join(found)
     costs = cost_legend([name for name in names if name in COST_COLUMNS])
     return " ".join(filter(None, [f"Means over the sets, all with the same weight: {meanings}.", costs]))
 
@@ -133,16 +155,44 @@ def _label(method: MethodSummary, n_sets: int) -> str:
 
 def starred_label(method: MethodSummary) -> str:
     """A method's label, with a star where `remarks` has more to say about it."""
-    cls = method.spec.info.cls
-    return method.spec.label + ("*" if cls.reconstructed or cls.from_features else "")
+    return method.spec.label + ("*" if method.spec.info.caveat else "")
 
 
-def by_protocol(methods: Sequence[MethodSummary]) -> Iterator[tuple[str, list[MethodSummary]]]:
+def by_group(methods: Sequence[MethodSummary]) -> Iterator[tuple[str, list[MethodSummary]]]:
     """Methods grouped by what they may see."""
-    for protocol in PROTOCOLS:
-        group = [method for method in methods if method.spec.protocol == protocol]
+    for name in GROUPS:
+        group = [method for method in methods if method.spec.group == name]
         if group:
-            yield protocol, group
+            yield name, group
+
+
+def margin_text(interval: tuple[float, float] | None) -> str:
+    """Half the width of an interval in points."""
+    return "" if interval is None else f"{(interval[1] - interval[0]) / 2:.1f}"
+
+
+def interval_text(interval: tuple[float, float] | None) -> str:
+    return "" if interval is None else f"{points(interval[0])} to {points(interval[1])}"
+
+
+def place_text(method: MethodSummary) -> str:
+    """How far a method is behind the most accurate one of its group; empty where that is not known."""
+    to_best = method.to_best
+    if to_best is None:
+        return ""
+    if to_best.to == method.spec.label:
+        return "best"
+    return "tied" if to_best.is_tie else points(to_best.points)
+
+
+def difference_text(difference: Difference | None) -> str:
+    """
+    >>> difference_text(Difference("tda", 1.26, -0.2, 2.7))
+    '+1.3 (-0.2 to +2.7)'
+    """
+    if difference is None:
+        return ""
+    return f"{points(difference.points)} ({interval_text((difference.low, difference.high))})"
 
 
 def range_text(spread: Spread) -> str:
@@ -213,11 +263,7 @@ def remarks(summary: ComparisonSummary) -> list[str]:
         lines.append("Methods that need validation take every other labelled sample for it.")
     if any("unlabelled" in spec.given for spec in plan.specs):
         lines.append("Methods that learn from unlabelled samples first: a random half, the other half scored.")
-    for method in dict.fromkeys(spec.info.cls for spec in plan.specs):
-        if method.from_features:
-            lines.append(f"* {method.name}: {method.from_features}.")
-        elif method.reconstructed:
-            lines.append(f"* {method.name}: reconstructed, not the authors' code.")
+    lines += describe_caveats({spec.method: spec.info.caveat for spec in plan.specs})
     weighted = [spec.label for spec in plan.specs if "prompts" in spec.given]
     single = [dataset.name for dataset in plan.datasets if dataset.n_prompts == 1]
     if weighted and single:
@@ -243,8 +289,7 @@ def compare_markdown(summary: ComparisonSummary) -> str:
         f"zeroshift {__version__}{', ' + '; '.join(machines) if machines else ''}. {' '.join(remarks(summary))}",
         _means_table(summary),
     ]
-    if legend := cost_legend(shown_costs(summary.overall)):
-        parts.append(legend)
+    parts.append(f"Intervals: {PAIRED}. {cost_legend(shown_costs(summary.overall))}".rstrip())
     if len(summary.plan.datasets) > 1:
         parts += [
             "Accuracy in percent, mean over the orders (minimum to maximum):",
@@ -262,19 +307,24 @@ def compare_markdown(summary: ComparisonSummary) -> str:
 def _means_table(summary: ComparisonSummary) -> str:
     n_sets = len(summary.plan.datasets)
     costs = shown_costs(summary.overall)
-    numbers = ["sets", "accuracy", "gain", "min to max", "ECE", "µs per sample", "set-up, ms", "MB", *costs]
+    other = [f"over {summary.baseline}"] if summary.baseline else []
+    differences = ["gain", "interval", "to the best of its group", *other]
+    numbers = ["sets", "accuracy", *differences, "min to max", "ECE", "µs per sample", "set-up, ms", "MB", *costs]
     columns = (
         ReportColumn("method", is_code=True),
-        ReportColumn("protocol"),
+        ReportColumn("group"),
         *(ReportColumn(title, is_right=True) for title in numbers),
     )
     rows = [
         [
             starred_label(method),
-            protocol,
+            name,
             f"{len(method.sets)}" if len(method.sets) == n_sets else f"{len(method.sets)} of {n_sets}",
             percent(method.accuracy.mean),
             points(method.gain.mean),
+            interval_text(method.gain_interval),
+            difference_text(method.to_best),
+            *([difference_text(method.to_baseline)] if other else []),
             range_text(method.gain),
             percent(method.calibration_error),
             significant(method.microseconds),
@@ -282,7 +332,7 @@ def _means_table(summary: ComparisonSummary) -> str:
             megabytes(method.peak_bytes),
             *(significant(method.costs[COST_COLUMNS[name]]) for name in costs),
         ]
-        for protocol, group in by_protocol(summary.overall)
+        for name, group in by_group(summary.overall)
         for method in group
     ]
     return ReportTable.from_values(columns, rows).markdown()
@@ -293,7 +343,7 @@ def _sets_matrix(summary: ComparisonSummary, write: Callable[[MethodSummary], st
     names = [dataset.name for dataset in summary.plan.datasets]
     columns = (ReportColumn("method", is_code=True), *(ReportColumn(name, is_right=True) for name in names))
     rows = []
-    for _, group in by_protocol(summary.overall):
+    for _, group in by_group(summary.overall):
         for mean in group:
             found = (summary.on(name, mean.spec) for name in names)
             rows.append([starred_label(mean), *(None if method is None else write(method) for method in found)])
@@ -358,6 +408,7 @@ def compare_record(summary: ComparisonSummary) -> dict[str, Any]:
         "zeroshift": __version__,
         "orders": plan.orders,
         "shots": plan.shots,
+        "baseline": summary.baseline,
         "encoder": None if plan.encoder is None else {**plan.encoder.identity, "source": plan.encoder.source},
         "sets": [
             {
@@ -391,13 +442,22 @@ def _without_detail(record: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if name != "detail"}
 
 
+def _difference_record(difference: Difference | None) -> dict[str, Any] | None:
+    return None if difference is None else asdict(difference)
+
+
 def _method_record(method: MethodSummary) -> dict[str, Any]:
     return {
         "method": method.spec.label,
         "protocol": method.spec.protocol,
+        "group": method.spec.group,
+        "caveat": method.spec.info.caveat,
         "runs": method.runs,
         "accuracy": asdict(method.accuracy),
         "gain": asdict(method.gain),
+        "gain_interval": method.gain_interval,
+        "to_best": _difference_record(method.to_best),
+        "to_baseline": _difference_record(method.to_baseline),
         "calibration_error": method.calibration_error,
         "microseconds": method.microseconds,
         "setup_seconds": method.setup_seconds,

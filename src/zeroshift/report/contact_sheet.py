@@ -14,7 +14,7 @@ from zeroshift.data.images import ImageError, pillow
 from zeroshift.evaluate import Comparison, Result
 from zeroshift.parameters import Number
 from zeroshift.reject import Rejects
-from zeroshift.report.formatting import method_label, points, prose, visible
+from zeroshift.report.formatting import method_label, most_of, percent, points, prose, visible
 from zeroshift.report.page import method_class, page_script, render_template, starts_with_generator, write_text
 from zeroshift.report.predictions import ClassColumn, checked_files, checked_rejects, final_classes
 from zeroshift.report.timeline import Segment, Timeline
@@ -122,7 +122,7 @@ def contact_sheet(
     ...     title="Pets",
     ...     command="zeroshift classify pets",
     ... )
-    >>> "0 of 2 predictions changed" in page, page.count("data:image/jpeg")
+    >>> "Pets: cat 1, dog 1" in page, page.count("data:image/jpeg")
     (True, 2)
     """
     max_images = int(MAX_IMAGES_RANGE.check("max_images", max_images))
@@ -227,7 +227,7 @@ def page_context(
     noun = "image" if timeline is None else "frame"
     sections = _class_sections(comparison, rejects, final, place, max_images, noun)
     n_samples, shown = comparison.features.n_samples, sum(len(section["shown"]) for section in sections)
-    headline = _headline(comparison, rejects, final) if timeline is None else timeline.headline
+    headline = _headline(comparison, final) if timeline is None else timeline.found
     return {
         "title": f"{visible(title)}: {headline}",
         "timeline": drawn,
@@ -242,6 +242,7 @@ def page_context(
         "images_note": _images_note(n_samples, shown, noun),
         "rejected_label": visible(final.names[-1]),
         "reject_above": f"{rejects.above:g}" if rejects.above < 1 else None,
+        "cut": None if rejects.too_few else _cut_slider(rejects, final),
         "has_labels": comparison.features.labels is not None,
         "tiles": tiles,
         "command": visible(command),
@@ -255,6 +256,18 @@ def _images_note(total: int, shown: int, noun: str) -> str:
         f"{shown:,} of {_counted(total, noun)}: a page shows no more. Of classes with many {noun}s it shows those that "
         f"the method is least certain of. The file of predictions lists all {total:,}."
     )
+
+
+def _cut_slider(rejects: Rejects, final: ClassColumn) -> dict[str, Any]:
+    """Where the slider stands, and how many images of the whole set are above each of its 101 positions."""
+    above = (np.count_nonzero(rejects.scores > hundredths / 100) for hundredths in range(101))
+    return {
+        "value": f"{rejects.above:.2f}",
+        "number": len(final.names) - 1,
+        "count": rejects.count,
+        "total": len(rejects.scores),
+        "above": " ".join(map(str, above)),
+    }
 
 
 def _class_sections(
@@ -354,11 +367,13 @@ def _tile(
         },
         "best": {"label": visible(names[best]), "probability": _probability(after, i)} if rejected else None,
         "number": int(final.indices[i]),
+        "best_number": best if rejected else None,
         "rejected": rejected,
         "changed": bool(best != before.predictions[i]),
         "certain": f"{probabilities[0]:.4f}",
         "moved": f"{probabilities[0] - probabilities[1]:.4f}",
         "reject": f"{rejects.scores[i]:.2f}",
+        "reject_exact": f"{rejects.scores[i]:.6g}",
         "truth": None,
     }
     if labels is not None:
@@ -391,14 +406,13 @@ def _summary(comparison: Comparison, rejects: Rejects, final: ClassColumn, noun:
     return f"{result} {_counted(rejects.count, noun)} rejected as {visible(final.names[-1])} ({rejected})."
 
 
-def _headline(comparison: Comparison, rejects: Rejects, final: ClassColumn) -> str:
-    """How accuracy changes where labels are known, else how many predictions change."""
-    adapted, n_samples = comparison.results[-1], comparison.features.n_samples
-    changed = f"{comparison.changed(adapted):,} of {_counted(n_samples, 'prediction')} changed"
-    if rejects.count:
-        changed += f", {rejects.count:,} {visible(final.names[-1])}"
-    gain = comparison.gain(adapted)
-    return changed if gain is None else prose(f"{method_label(adapted.method)} {points(gain)} points, {changed}")
+def _headline(comparison: Comparison, final: ClassColumn) -> str:
+    """The largest classes that were found, and how many images are rejected; the accuracy where labels are known."""
+    counts = np.bincount(final.indices, minlength=len(final.names)).tolist()
+    found, adapted = most_of(final.names, counts, "{:,}".format), comparison.results[-1]
+    if adapted.accuracy is None:
+        return found
+    return f"{found}; {percent(adapted.accuracy)}% right, {prose(points(comparison.gain(adapted)))} points"
 
 
 def _counts_title(comparison: Comparison, rejects: Rejects, final: ClassColumn) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ __all__ = [
     "format_setting",
     "join_words",
     "method_label",
+    "most_of",
     "one_line",
     "percent",
     "points",
@@ -42,6 +43,9 @@ DECIMALS = 1
 """Decimals of percentages and points."""
 
 SIGNIFICANT_DIGITS = 3
+
+NAMED_CLASSES = 3
+"""Classes that a title names."""
 
 UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
@@ -142,6 +146,20 @@ def join_words(items: Sequence[str]) -> str:
     """
     *first, last = items or [""]
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def most_of(names: Sequence[str], amounts: Sequence[float], write: Callable[[float], str]) -> str:
+    """The classes with the largest amounts, and how many others have any; the last name is that of what is rejected.
+
+    >>> most_of(["cat", "dog", "ant", "owl", "fox", "unknown"], [2, 7, 0, 3, 1, 4], str)
+    'dog 7, owl 3, cat 2 and 1 other class, 4 unknown'
+    """
+    *classes, rejected = [(visible(name), amount) for name, amount in zip(names, amounts, strict=True)]
+    found = sorted((one for one in classes if one[1] > 0), key=lambda one: -one[1])
+    rest = len(found) - NAMED_CLASSES
+    others = f" and {counted(rest, 'other class', 'other classes')}" if rest > 0 else ""
+    text = ", ".join(f"{name} {write(amount)}" for name, amount in found[:NAMED_CLASSES]) + others
+    return ", ".join(filter(None, [text, f"{write(rejected[1])} {rejected[0]}" if rejected[1] > 0 else ""]))
 
 
 def visible(text: str, *, keep: str = "") -> str:

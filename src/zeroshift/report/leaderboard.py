@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from zeroshift import __version__
 from zeroshift.evaluate.leaderboard import GROUPS, NEEDS, Entry, Leaderboard
-from zeroshift.report.compare_page import PROTOCOL_COLOURS
-from zeroshift.report.compare_tables import megabytes
+from zeroshift.methods.registry import describe_caveats
+from zeroshift.report.compare_page import GROUP_COLOURS
+from zeroshift.report.compare_tables import difference_text, margin_text, megabytes
+from zeroshift.report.compare_tables import interval_text as points_text
 from zeroshift.report.formatting import counted, join_words, percent, points, significant
 from zeroshift.report.page import drawing, page_script, render_template, write_text
-from zeroshift.report.style import annotate, new_figure, style_axes
+from zeroshift.report.style import label_points, new_figure, style_axes
 from zeroshift.report.tables import ReportColumn, ReportTable, escape_markdown
 
 if TYPE_CHECKING:
@@ -37,7 +40,7 @@ LEADERBOARD_MARKS = "<!-- leaderboard -->", "<!-- /leaderboard -->"
 DROPPED_FIRST = ("needs", "MB", "worst stream", "us", "ECE")
 """Columns of the table that are hidden first where the terminal is too narrow."""
 
-WIDTH, HEIGHT = 6.2, 4.4
+WIDTH, HEIGHT = 4.8, 4.2
 """Inches of the figure."""
 
 NAMED = 4
@@ -56,13 +59,13 @@ def rank_text(entry: Entry) -> str:
     return f"{place} tied" if entry.tied else place
 
 
+def starred(entry: Entry) -> str:
+    """The label, with a star where `remarks` has more to say about the method."""
+    return entry.label + ("*" if entry.caveat else "")
+
+
 def interval_text(entry: Entry) -> str:
     return f"{percent(entry.interval[0])} to {percent(entry.interval[1])}"
-
-
-def margin_text(entry: Entry) -> str:
-    """Half the width of the interval, in points."""
-    return f"{50 * (entry.interval[1] - entry.interval[0]):.1f}"
 
 
 def worst_text(entry: Entry) -> str:
@@ -89,6 +92,7 @@ def leaderboard_table(board: Leaderboard) -> ReportTable:
         column("acc"),
         column("±", name="interval"),
         column("gain"),
+        *((column(f"over {board.baseline}"),) if board.baseline else ()),
         *(ReportColumn(name, is_right=True, is_whole=True, drop_order=len(DROPPED_FIRST) + 1) for name in streams),
         *((column("worst stream"),) if streams else ()),
         column("ECE"),
@@ -98,11 +102,12 @@ def leaderboard_table(board: Leaderboard) -> ReportTable:
     )
     rows = [
         (
-            entry.label,
+            starred(entry),
             rank_text(entry),
             percent(entry.accuracy),
-            margin_text(entry),
+            margin_text((100 * entry.interval[0], 100 * entry.interval[1])),
             points(entry.gain),
+            *((difference_text(entry.to_baseline),) if board.baseline else ()),
             *(percent(entry.by_stream[name]) for name in streams),
             *((worst_text(entry),) if streams else ()),
             percent(entry.calibration_error),
@@ -132,9 +137,12 @@ def remarks(board: Leaderboard) -> list[str]:
     ]
     if several:
         lines.append("Methods that do not depend on the order have the same accuracy on every stream.")
+    if board.baseline:
+        lines.append(f"Over {board.baseline}: the difference to it, also across groups, and its interval.")
     used = [name for name in NEEDS if any(name in entry.needs for entry in board.entries)]
     if used:
         lines.append(f"Needs: {'; '.join(f'{name}, {NEEDS[name]}' for name in used)}.")
+    lines += describe_caveats({entry.method: entry.caveat for entry in board.entries})
     lines += board.notes
     if board.incomplete:
         lines.append(
@@ -184,8 +192,8 @@ def time_figure(board: Leaderboard) -> Figure:
 
     figure = new_figure(WIDTH, HEIGHT)
     axes = figure.add_subplot()
-    for group in GROUPS:
-        entries = board.group(group)
+    for group, is_hollow in product(GROUPS, (False, True)):
+        entries = [entry for entry in board.group(group) if bool(entry.caveat) == is_hollow]
         if not entries:
             continue
         times = [entry.microseconds for entry in entries]
@@ -194,29 +202,36 @@ def time_figure(board: Leaderboard) -> Figure:
             [100 * (entry.accuracy - entry.interval[0]) for entry in entries],
             [100 * (entry.interval[1] - entry.accuracy) for entry in entries],
         ]
-        colour = PROTOCOL_COLOURS[group]
+        colour = GROUP_COLOURS[group]
         axes.errorbar(
             times, accuracies, yerr=[[max(0.0, one) for one in side] for side in errors], fmt="o", markersize=4,
-            color=colour, elinewidth=0.7, alpha=0.85,
+            color=colour, markerfacecolor="none" if is_hollow else colour, elinewidth=0.7, alpha=0.85,
         )  # fmt: skip
     edge = upper_edge(board.entries)
     axes.plot(
         [entry.microseconds for entry in edge],
         [100 * entry.accuracy for entry in edge],
-        color=PROTOCOL_COLOURS["online"],
+        color=GROUP_COLOURS["online"],
         linewidth=0.8,
         alpha=0.4,
         drawstyle="steps-post",
     )
     best = [max(found, key=lambda entry: entry.accuracy) for group in GROUPS if (found := board.group(group))]
-    for entry in {one.label: one for one in [*edge[:NAMED], *edge[-1:], *best]}.values():
-        annotate(axes, (entry.microseconds, 100 * entry.accuracy), entry.label, xytext=(5, 5))
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.margins(x=0.18, y=0.12)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + 0.15 * (high - low))  # room for labels
     style_axes(axes, "microseconds per sample", "accuracy, percent", grid="y")
+    named = {one.label: one for one in [*best, *edge[:NAMED], *edge[-1:]]}.values()
+    label_points(
+        figure,
+        axes,
+        {starred(entry): (entry.microseconds, 100 * entry.accuracy) for entry in named},
+        [(entry.microseconds, 100 * entry.accuracy) for entry in board.entries],
+    )
     return figure
 
 
@@ -251,6 +266,7 @@ def render_leaderboard_page(board: Leaderboard, *, command: str) -> str:
         "groups": groups,
         "needs": [{"name": name, "text": NEEDS[name]} for name in used],
         "streams": streams,
+        "baseline": board.baseline,
         "remarks": remarks(board),
         "sets": [{"name": name, "samples": count} for name, count in board.sets.items()],
         "machines": list(board.machines),
@@ -263,14 +279,20 @@ def render_leaderboard_page(board: Leaderboard, *, command: str) -> str:
 def _page_row(entry: Entry, streams: Sequence[str]) -> dict[str, Any]:
     return {
         "label": entry.label,
+        "shown": starred(entry),
+        "caveat": entry.caveat,
         "needs": list(entry.needs),
         "rank": rank_text(entry),
         "tied": ", ".join(entry.tied),
         "accuracy": percent(entry.accuracy),
         "interval": interval_text(entry),
         "gain": points(entry.gain),
+        "gain_interval": points_text(entry.gain_interval),
+        "to_baseline": "" if entry.to_baseline is None else points(entry.to_baseline.points),
+        "baseline_interval": _baseline_interval(entry),
         "streams": [percent(entry.by_stream[name]) for name in streams],
-        "worst": worst_text(entry) if streams else "",
+        "worst": percent(entry.worst_stream[1]),
+        "worst_name": entry.worst_stream[0] if len(set(entry.by_stream.values())) > 1 else "",
         "calibration": percent(entry.calibration_error),
         "microseconds": significant(entry.microseconds),
         "time": f"{entry.microseconds:.3f}",
@@ -278,14 +300,22 @@ def _page_row(entry: Entry, streams: Sequence[str]) -> dict[str, Any]:
     }
 
 
+def _baseline_interval(entry: Entry) -> str:
+    """Of the difference to another method."""
+    difference = entry.to_baseline
+    if difference is None or difference.to == entry.label:
+        return ""
+    return points_text((difference.low, difference.high))
+
+
 def _title(board: Leaderboard) -> str:
-    """The most accurate methods of the largest group, and how many share the first rank."""
+    """The most accurate method of the largest group, and how many are tied with it."""
     group = max(GROUPS, key=lambda name: len(board.group(name)))
-    first = [entry for entry in board.group(group) if entry.rank[0] == 1]
-    where = counted(len(board.sets), "set")
-    if len(first) == 1:
-        return f"{first[0].label} is first of {len(board.group(group))} {group} methods on {where}"
-    return f"{len(first)} of {len(board.group(group))} {group} methods are tied for first on {where}"
+    best = board.group(group)[0]
+    of = f"of {len(board.group(group))} {group} methods on {counted(len(board.sets), 'set')}"
+    if not best.tied:
+        return f"{starred(best)} is first {of}"
+    return f"{starred(best)} and {counted(len(best.tied), 'other')} are tied for first {of}"
 
 
 def _figure_title(board: Leaderboard) -> str:
@@ -295,7 +325,7 @@ def _figure_title(board: Leaderboard) -> str:
 
 def _figure_text(board: Leaderboard) -> str:
     shown = ", ".join(
-        f"{entry.label} {percent(entry.accuracy)} percent in {significant(entry.microseconds)} microseconds"
+        f"{starred(entry)} {percent(entry.accuracy)} percent in {significant(entry.microseconds)} microseconds"
         for entry in upper_edge(board.entries)
     )
     return f"Accuracy and time per sample. More accurate than every faster method: {shown}."

@@ -8,8 +8,10 @@ global state.
 from __future__ import annotations
 
 import io
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,7 @@ __all__ = [
     "TEXT",
     "annotate",
     "inline_svg",
+    "label_points",
     "method_colour",
     "new_figure",
     "save_figure",
@@ -73,6 +76,13 @@ PAGE_COLOURS = {
 TEXT, SMALL = 8.0, 7.0
 """Sizes of text in points; a phone shows a point as 1.25 pixels."""
 
+LABEL_RISES = (4, -12, 16, -24, 28, -36, 40, 52, 64)
+"""Points by which a label may be above or below its point. A label that covers another point is as bad as one that is
+ten points further away."""
+
+NEAR = 12
+"""Points above or below, from which on a line connects a label with its point."""
+
 PNG_DPI = 160
 
 
@@ -110,6 +120,42 @@ def annotate(axes: Axes, at: tuple[float, float], text: str, **settings: Any) ->
     """`text` just to the right of a point, in ink: the colours of lines are too light for small letters."""
     defaults = {"xytext": (4, 0), "textcoords": "offset points", "va": "center_baseline", "fontsize": TEXT}
     axes.annotate(text, at, color=INK, parse_math=False, **{**defaults, **settings})
+
+
+def label_points(
+    figure: Figure, axes: Axes, names: Mapping[str, tuple[float, float]], points: Sequence[tuple[float, float]]
+) -> None:
+    """Write each name next to its point, where it covers no other name and as few of `points` as possible; a thin line
+    leads to a name that is further away. A name without room is left out. The axes must have their final limits."""
+    from matplotlib.transforms import Bbox
+
+    figure.draw_without_rendering()
+    scale = figure.dpi / 72
+    dots = axes.transData.transform(points)
+    taken: list[Bbox] = []
+    for name, point in names.items():
+        text = axes.annotate(
+            name, point, xytext=(0, 0), textcoords="offset points", color=INK, fontsize=TEXT, parse_math=False,
+            arrowprops={"arrowstyle": "-", "color": INK, "alpha": 0.4, "linewidth": 0.6, "shrinkB": 3},
+        )  # fmt: skip
+        size = text.get_window_extent()
+        x, y = axes.transData.transform(point)
+        best, offset = math.inf, None
+        for up, right in product(LABEL_RISES, (True, False)):
+            aside = 5 if right else -5 - size.width / scale
+            # With the room that a browser's font may need in addition.
+            box = Bbox.from_bounds(x + aside * scale, y + up * scale, size.width, size.height).padded(2 * scale)
+            is_free = axes.bbox.containsx(box.x0) and axes.bbox.containsx(box.x1) and axes.bbox.containsy(box.y1)
+            cost = box.count_contains(dots) + abs(up) / 10
+            if is_free and cost < best and not any(box.overlaps(other) for other in taken):
+                best, offset, found = cost, (aside, up), box
+        if offset is None:
+            text.remove()
+            continue
+        taken.append(found)
+        text.set_position(offset)
+        if text.arrow_patch is not None:
+            text.arrow_patch.set_visible(abs(offset[1]) > NEAR)
 
 
 def svg_bytes(figure: Figure, *, salt: str = "zeroshift", **metadata: None) -> bytes:

@@ -12,7 +12,7 @@ import numpy as np
 
 from zeroshift.files import atomic_path
 from zeroshift.reject import rejected_label
-from zeroshift.report.formatting import counted, visible
+from zeroshift.report.formatting import counted, most_of, visible
 from zeroshift.report.predictions import ClassColumn, PartialColumn, SecondsColumn, write_csv
 from zeroshift.report.style import CLASS_COLOURS
 from zeroshift.report.tables import ReportColumn, ReportTable
@@ -121,8 +121,20 @@ class Timeline:
         of = counted(classes, "class", "classes")
         none = sum(segment.probability is None for segment in self.segments)
         rejected = f", {none:,} of them {self.names[-1]}," if none else ""
-        length = self.moment(self.end - self.start) if self.in_seconds else counted(len(self.times), "frame")
-        return f"{counted(len(self.segments), 'segment')}{rejected} of {of} in {length}"
+        return f"{counted(len(self.segments), 'segment')}{rejected} of {of} in {self.length}"
+
+    @property
+    def found(self) -> str:
+        """The labels of most of the time, and how long each; rejected frames last."""
+        amounts = [0.0] * len(self.names)
+        for one in self.segments:
+            amounts[one.label] += one.end - one.start if self.in_seconds else one.frames
+        found = most_of(self.names, amounts, self.moment if self.in_seconds else "{:,.0f}".format)
+        return f"{found} in {self.length}"
+
+    @property
+    def length(self) -> str:
+        return self.moment(self.end - self.start) if self.in_seconds else counted(len(self.times), "frame")
 
     def records(self) -> list[dict[str, Any]]:
         """For JSON; numbers of frames are integers."""

@@ -13,8 +13,7 @@ from zeroshift.zero_shot import softmax
 LOGITS = 5 * np.random.default_rng(2).normal(size=(90, 7))
 
 
-def test_mean_confidence(monkeypatch):
-    monkeypatch.setattr(frolic, "BLOCK_ROWS", 40)
+def test_mean_confidence():
     assert mean_confidence(LOGITS, 3.0) == pytest.approx(softmax(LOGITS / 3).max(axis=1).mean(), rel=1e-13)
 
 

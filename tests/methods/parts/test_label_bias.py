@@ -34,7 +34,7 @@ def test_iterations_are_limited():
 
 
 def test_power_iteration_finds_the_eigenvector():
-    transition = transition_matrix([LOGITS])
+    transition = transition_matrix(LOGITS)
     values, vectors = np.linalg.eig(transition)
     expected = np.real(vectors[:, np.argmax(np.real(values))])
     beta = stationary_vector(transition, tolerance=1e-14, iterations=5000)
@@ -52,7 +52,7 @@ def by_class(logits, margin):
 
 @pytest.mark.parametrize("margin", [0.0, 1 / 6, 3.0])
 def test_columns_are_mean_posteriors_of_samples_with_the_margin(margin):
-    np.testing.assert_allclose(transition_matrix([LOGITS], margin), by_class(LOGITS, margin), atol=1e-13)
+    np.testing.assert_allclose(transition_matrix(LOGITS, margin), by_class(LOGITS, margin), atol=1e-13)
 
 
 @pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
@@ -63,29 +63,24 @@ def test_a_sample_exactly_at_the_margin_is_ignored(library):
     margins = best[:, -1] - best[:, -2]
     row = int(np.argsort(margins)[60])
     others = [number for number in range(200) if number != row]
-    at, just_below = (np.asarray(transition_matrix([logits], m)) for m in (margins[row], np.nextafter(margins[row], 0)))
-    np.testing.assert_allclose(at, transition_matrix([LOGITS[others]], margins[row]), atol=1e-13)
+    at, just_below = (np.asarray(transition_matrix(logits, m)) for m in (margins[row], np.nextafter(margins[row], 0)))
+    np.testing.assert_allclose(at, transition_matrix(LOGITS[others], margins[row]), atol=1e-13)
     assert np.abs(at - just_below).max() > 1e-4
     tied = library(np.array([[0.0, 0.0], [2.0, 0.0]]))
-    np.testing.assert_allclose(np.asarray(transition_matrix([tied], 0.0))[:, 0], softmax(np.array([2.0, 0.0])))
-
-
-def test_block_size_does_not_change_results():
-    blocks = (LOGITS[start : start + 33] for start in range(0, 200, 33))
-    np.testing.assert_allclose(transition_matrix(blocks, 0.2), transition_matrix([LOGITS], 0.2), atol=1e-13)
+    np.testing.assert_allclose(np.asarray(transition_matrix(tied, 0.0))[:, 0], softmax(np.array([2.0, 0.0])))
 
 
 def test_torch_gives_the_same():
-    transition = transition_matrix([torch.tensor(LOGITS)], 0.2)
-    np.testing.assert_allclose(transition.numpy(), transition_matrix([LOGITS], 0.2), atol=1e-13)
-    expected = stationary_vector(transition_matrix([LOGITS], 0.2))
+    transition = transition_matrix(torch.tensor(LOGITS), 0.2)
+    np.testing.assert_allclose(transition.numpy(), transition_matrix(LOGITS, 0.2), atol=1e-13)
+    expected = stationary_vector(transition_matrix(LOGITS, 0.2))
     np.testing.assert_allclose(stationary_vector(transition).numpy(), expected, atol=1e-13)
 
 
 def test_a_class_that_is_never_predicted_has_no_column():
     logits = LOGITS.copy()
     logits[:, 4] = -1000.0
-    transition = transition_matrix([logits], 0.1)
+    transition = transition_matrix(logits, 0.1)
     assert (transition[:, 4] == 0).all()
     beta = stationary_vector(transition)
     assert beta[4] == 0
@@ -93,23 +88,18 @@ def test_a_class_that_is_never_predicted_has_no_column():
 
 
 def test_without_samples_with_the_margin_the_bias_is_uniform():
-    transition = transition_matrix([np.zeros((5, 4))], 0.25)
+    transition = transition_matrix(np.zeros((5, 4)), 0.25)
     assert (transition == 0).all()
     np.testing.assert_array_equal(stationary_vector(transition), np.full(4, 0.25))
 
 
 def test_one_class():
-    transition = transition_matrix([np.array([[0.3], [2.0]])], 1.0)
+    transition = transition_matrix(np.array([[0.3], [2.0]]), 1.0)
     np.testing.assert_array_equal(transition, [[1.0]])
     np.testing.assert_array_equal(stationary_vector(transition), [1.0])
 
 
 def test_a_balanced_symmetric_problem_gets_a_constant():
     logits = np.log(np.array([[0.7, 0.2, 0.1], [0.1, 0.7, 0.2], [0.2, 0.1, 0.7]]))
-    offsets = remove_bias(np.zeros(3), stationary_vector(transition_matrix([logits])))
+    offsets = remove_bias(np.zeros(3), stationary_vector(transition_matrix(logits)))
     np.testing.assert_allclose(offsets, np.log(3), atol=1e-11)
-
-
-def test_no_blocks_raise():
-    with pytest.raises(ValueError, match="blocks is empty"):
-        transition_matrix([])

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from zeroshift.evaluate import MethodSpec, Trial, list_method_specs
 from zeroshift.experiments._shared.paper import PaperTable
 from zeroshift.experiments._shared.suite import Member
 from zeroshift.experiments._shared.trials import runs
+from zeroshift.methods import get
+from zeroshift.methods.registry import describe_caveats
 
 __all__ = [
     "OURS",
     "PAPER_ROWS",
     "SLOW",
     "PaperName",
+    "caveat_notes",
     "compared_methods",
     "excluded_methods",
     "joined_names",
@@ -22,6 +25,7 @@ __all__ = [
     "method_trials",
     "paper_accuracy",
     "row_group",
+    "starred",
 ]
 
 OURS = {"online": "adapt_online", "transductive": "adapt_transductive"}
@@ -102,8 +106,25 @@ def row_group(spec: MethodSpec) -> str:
 
 
 def method_label(method: str) -> str:
-    """The label of a row: the name in the paper, or in the registry."""
-    return PAPER_ROWS[method].label if method in PAPER_ROWS else method
+    """The label of a row: the name in the paper, or in the registry; with a star where `caveat_notes` says more.
+
+    >>> method_label("tda"), method_label("freetta")
+    ('TDA', 'FreeTTA*')
+    """
+    return starred(PAPER_ROWS[method].label if method in PAPER_ROWS else method, method)
+
+
+def starred(label: str, method: str) -> str:
+    return label + ("*" if get(method).caveat else "")
+
+
+def caveat_notes(methods: Iterable[str]) -> tuple[str, ...]:
+    """What the stars of `methods` mean, as a note of their table.
+
+    >>> caveat_notes(["tda", "freetta", "bca"])
+    ("* FreeTTA, BCA: reconstructed, not the authors' code.",)
+    """
+    return tuple(describe_caveats({method_label(method).removesuffix("*"): get(method).caveat for method in methods}))
 
 
 def paper_accuracy(table: PaperTable | None, column: str | None, method: str) -> float | None:

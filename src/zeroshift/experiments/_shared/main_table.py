@@ -10,6 +10,7 @@ from zeroshift.experiments._shared.claims import effective_samples, higher
 from zeroshift.experiments._shared.compared_methods import (
     OURS,
     SLOW,
+    caveat_notes,
     compared_methods,
     excluded_methods,
     joined_names,
@@ -191,6 +192,7 @@ def _notes(options: Options) -> tuple[str, ...]:
     )
     return (
         f"{orders} Transductive methods do not depend on the order.",
+        *caveat_notes(spec.method for spec in _everyone()),
         "All methods run on the features of the plain images, without views, at their default parameters. The "
         "inductive ZLaP gets half of the samples without labels and is scored on the other half, so the paper's "
         "numbers for ZLaP among the online methods, which are for all samples, are not compared.",

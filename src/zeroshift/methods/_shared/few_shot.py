@@ -51,8 +51,7 @@ class FewShotMethod(Method):
     @property
     def _support64(self) -> Array:
         """The features of the support samples in float64."""
-        features, _ = self.support
-        return Backend.of(features).asarray(features, self.prototypes64.dtype)
+        return self.as_float64(self.support[0])
 
     @property
     def _adapted_together(self) -> int:

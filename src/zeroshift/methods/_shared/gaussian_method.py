@@ -1,45 +1,24 @@
 """What TransCLIP, Histo-TransCLIP and StatA share: soft assignments of a set, Gaussian classes, a graph of neighbours.
 
 `GaussianMethod` alternates between assigning the samples of a set to classes and fitting Gaussians to them. Everything
-is matrix products: no array of samples by classes by dimensions is ever made. Sums are summed in float64.
+is matrix products: no array of samples by classes by dimensions is ever made.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import ClassVar, NamedTuple
 
-from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, namespace, to_numpy
 from zeroshift.frozen import Expression
-from zeroshift.method import Method
+from zeroshift.method import SetMethod
 from zeroshift.methods._shared.similarity import normalize_rows, unit_rows
-from zeroshift.methods._shared.sparse import SparseMatrix
+from zeroshift.methods._shared.sparse import link_matrix, times
 from zeroshift.methods._shared.top_k import nearest
 from zeroshift.parameters import Number, parameter, state
 from zeroshift.state_checks import check_lengths
 from zeroshift.zero_shot import log_posterior, softmax
-
-__all__ = [
-    "TEMPERATURE",
-    "Affinity",
-    "Assignments",
-    "ClassGaussians",
-    "GaussianMethod",
-    "NeighbourEdges",
-    "Solution",
-    "WeightedSums",
-    "few_shot_affinity",
-    "log_densities",
-    "mean_directions",
-    "neighbour_affinity",
-    "neighbour_edges",
-    "shared_variance",
-    "sum_of_squares",
-    "weighted_sums",
-    "with_floor",
-]
 
 TEMPERATURE = 50.0
 """The authors' divisor of log-likelihoods."""
@@ -69,29 +48,14 @@ class WeightedSums(NamedTuple):
     squares: Array
     """sum_ik z_ik x_i^2, (d,)."""
 
+    @classmethod
+    def of(cls, features: Array, z: Array, weight: float = 1.0) -> WeightedSums:
+        """Of features (N, d) and assignments (N, K) whose rows sum to 1, times `weight`."""
+        parts = z.sum(axis=0), z.T @ features, (features * features).sum(axis=0)
+        return cls(*(weight * part for part in parts))
+
     def plus(self, other: WeightedSums, weight: float) -> WeightedSums:
         return WeightedSums(*(mine + weight * theirs for mine, theirs in zip(self, other, strict=True)))
-
-    def times(self, factor: float) -> WeightedSums:
-        return WeightedSums(*(part * factor for part in self))
-
-
-def sum_of_squares(features: Array) -> Array:
-    """sum_i x_i^2, (d,), in float64."""
-    xp = namespace(features)
-    return xp.sum(features * features, axis=0, dtype=xp.float64)
-
-
-def weighted_sums(features: Array, z: Array, squares: Array | None = None) -> WeightedSums:
-    """Sums for features (N, d) and assignments (N, K) whose rows sum to 1, in float64.
-
-    `squares` is `sum_of_squares(features)`, if it is known already.
-    """
-    xp = namespace(features)
-    sums = xp.astype(z.T @ features, xp.float64, copy=False)
-    return WeightedSums(
-        xp.sum(z, axis=0, dtype=xp.float64), sums, sum_of_squares(features) if squares is None else squares
-    )
 
 
 def mean_directions(mass: Array, sums: Array, default: Array) -> Array:
@@ -111,7 +75,7 @@ def shared_variance(totals: WeightedSums, means: Array) -> Array:
     """Variance of each dimension about the class means, sum_ik z_ik (x_i - mu_k)^2 / sum_ik z_ik, (d,).
 
     >>> import numpy as np
-    >>> shared_variance(weighted_sums(np.eye(2), np.eye(2)), np.array([[1.0, 0.0], [0.0, 0.0]]))
+    >>> shared_variance(WeightedSums.of(np.eye(2), np.eye(2)), np.array([[1.0, 0.0], [0.0, 0.0]]))
     array([5.e-07, 5.e-01])
     """
     xp = namespace(means)
@@ -137,7 +101,7 @@ def check_gaussians(gaussians: ClassGaussians) -> None:
 
 
 def log_densities(features: Array, gaussians: ClassGaussians) -> Array:
-    """log N(x_i; mu_k, diag v_k) up to a constant per row, (n, K), in the precision of the features.
+    """log N(x_i; mu_k, diag v_k) up to a constant per row, (n, K).
 
     With a shared variance, -x^2 / 2v is such a constant, and one product remains.
 
@@ -148,164 +112,68 @@ def log_densities(features: Array, gaussians: ClassGaussians) -> Array:
     >>> log_densities(x, ClassGaussians(means, np.full((2, 2), 0.5))) @ np.array([1.0, -1.0])
     array([0.4])
     """
-    xp, backend = namespace(features), Backend.of(features)
-    means, variances = gaussians
-    slopes = means / variances
-    offsets = -0.5 * xp.sum(means * slopes, axis=1)
-    densities = features @ backend.asarray(slopes, features.dtype).T
-    if len(variances.shape) == 2:
-        offsets = offsets - 0.5 * xp.sum(xp.log(variances), axis=1)
-        densities += (features * features) @ backend.asarray(-0.5 / variances, features.dtype).T
-    # Only differences between classes matter; small offsets lose less in the precision of the features.
-    densities += backend.asarray(offsets - xp.mean(offsets), features.dtype)
+    slopes, offsets = linear_part(gaussians)
+    densities = features @ slopes.T + offsets
+    if len(gaussians.variances.shape) == 2:
+        densities += (features * features) @ (-0.5 / gaussians.variances).T
     return densities
 
 
-class NeighbourEdges(NamedTuple):
-    """The nearest neighbours of each sample, as entries of a sparse matrix W."""
-
-    rows: Array
-    columns: Array
-    cosines: Array
-
-
-class Affinity(NamedTuple):
-    """Sums of the assignments of a sample's neighbours, in both directions: W z + W^T z."""
-
-    symmetric: SparseMatrix
-    """W + W^T, (N, N)."""
-    labelled: Array | None = None
-    """Constant contribution (N, K) of labelled samples that have a sample as neighbour."""
-
-    def neighbour_sums(self, z: Array) -> Array:
-        """(N, K), for assignments z (N, K)."""
-        sums = self.symmetric @ z
-        if self.labelled is not None:
-            sums += self.labelled
-        return sums
+def linear_part(gaussians: ClassGaussians) -> tuple[Array, Array]:
+    """Slopes (K, d) and offsets (K,) of the log-densities."""
+    xp = namespace(gaussians.means)
+    means, variances = gaussians
+    slopes = means / variances
+    offsets = -0.5 * xp.sum(means * slopes, axis=1)
+    if len(variances.shape) == 2:
+        offsets = offsets - 0.5 * xp.sum(xp.log(variances), axis=1)
+    return slopes, offsets
 
 
-def neighbour_edges(
-    features: Array, others: Array, neighbours: int, *, exclude_self: bool = False, drop_first: bool = False
-) -> NeighbourEdges:
-    """The cosines of each row of `features` with its nearest rows of `others`.
-
-    With `exclude_self` both are the same samples, and no sample is its own neighbour. With `drop_first` the nearest
-    row is skipped, whichever it is.
-    """
-    xp = namespace(features)
-    skipped = int(drop_first)
-    cosines, columns = nearest(features, others, neighbours + skipped, exclude_self=exclude_self)
-    cosines, columns = cosines[:, skipped:], columns[:, skipped:]
-    rows = xp.arange(features.shape[0], dtype=columns.dtype, device=Backend.of(features).device)
-    rows = xp.broadcast_to(rows[:, None], columns.shape)
-    return NeighbourEdges(*(xp.reshape(part, (-1,)) for part in (rows, columns, cosines)))
+Neighbours = Callable[[Array], Array]
+"""The sums (N, K) of the assignments of each sample's neighbours, in both directions, from assignments (N, K)."""
 
 
-def neighbour_affinity(features: Array, neighbours: int) -> Affinity:
-    """The affinity within a set of samples.
+def neighbour_sums(
+    features: Array,
+    neighbours: int,
+    support: tuple[Array, Array] | None = None,
+    *,
+    released: bool = False,
+) -> Neighbours:
+    """W z + W^T z, with W the cosines of each sample with its nearest others, and labelled samples (S, d) with one-hot
+    labels (S, K) that a sample of the set is a neighbour of.
+
+    In the released code, the rows of W begin with the labelled samples but are used as if they began with the set's
+    own, and a labelled sample skips its nearest neighbour as if that were itself.
 
     >>> import numpy as np
     >>> features = np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
-    >>> neighbour_affinity(features, 1).neighbour_sums(np.eye(3)).round(2)
+    >>> neighbour_sums(features, 1)(np.eye(3)).round(2)
     array([[0. , 1.6, 0. ],
            [1.6, 0. , 0.6],
            [0. , 0.6, 0. ]])
     """
-    return _symmetric(neighbour_edges(features, features, neighbours, exclude_self=True), features.shape[0])
+    from scipy.sparse import vstack
+
+    n = features.shape[0]
+    cosines, columns = nearest(features, features, neighbours, exclude_self=True)
+    own = link_matrix(columns, cosines, n)
+    if support is None:
+        both = (own + own.T).tocsr()
+        return lambda z: times(both, z)
+    cosines, columns = nearest(support[0], features, neighbours + released)
+    labelled = link_matrix(columns[:, int(released) :], cosines[:, int(released) :], n)
+    links = vstack([labelled, own] if released else [own, labelled]).tocsr()
+    both, constant = (links[:n] + links[:n].T).tocsr(), times(links[n:].T.tocsr(), support[1])
+    return lambda z: times(both, z) + constant
 
 
-def few_shot_affinity(
-    features: Array, support: Array, one_hot: Array, neighbours: int, *, released: bool = False
-) -> Affinity:
-    """The affinity within a set of samples, and between labelled samples (S, d) and their neighbours in the set.
-
-    In the released code, the rows of W begin with the labelled samples but are used as if they began with the set's
-    own, and a labelled sample skips its nearest neighbour as if that were itself.
-    """
-    xp = namespace(features)
-    n_samples, n_labelled = features.shape[0], support.shape[0]
-    own = neighbour_edges(features, features, neighbours, exclude_self=True)
-    labelled = neighbour_edges(support, features, neighbours, drop_first=released)
-    first, second = (labelled, own) if released else (own, labelled)
-    second_start = n_labelled if released else n_samples
-    edges = NeighbourEdges(
-        xp.concat([first.rows, second.rows + second_start]),
-        xp.concat([first.columns, second.columns]),
-        xp.concat([first.cosines, second.cosines]),
-    )
-    within = edges.rows < n_samples
-    to_labelled = NeighbourEdges(*(part[~within] for part in edges))
-    labelled_weights = SparseMatrix(
-        to_labelled.columns, to_labelled.rows - n_samples, to_labelled.cosines, (n_samples, n_labelled)
-    )
-    affinity = _symmetric(NeighbourEdges(*(part[within] for part in edges)), n_samples)
-    return affinity._replace(labelled=labelled_weights @ one_hot)
-
-
-def _symmetric(edges: NeighbourEdges, n_samples: int) -> Affinity:
-    return Affinity(SparseMatrix(*edges, (n_samples, n_samples)).plus_transpose())
-
-
-@dataclass(frozen=True)
-class Assignments:
-    """The z-update: z_i = softmax(log_prior_i + log-likelihood_i / temperature + neighbour_weight (W z + W^T z)_i).
-
-    Computed from logarithms, so that no row becomes 0 / 0 if the text posterior underflows.
-    """
-
-    log_prior: Array
-    """The log-posterior of the text times its weight, (N, K)."""
-    affinity: Affinity
-    neighbour_weight: float
-    """Weight of the sum over neighbours; 1/6 in the authors' code, which writes (50 / (2 * 3)) / 50."""
-    temperature: float = TEMPERATURE
-    iterations: int = 5
-    """Updates of all samples together."""
-
-    def update(self, z: Array, log_likelihood: Array) -> Array:
-        """New assignments (N, K). `log_likelihood`, up to a constant per row, is overwritten."""
-        base = log_likelihood
-        base /= self.temperature
-        base += self.log_prior
-        for _ in range(self.iterations):
-            if self.neighbour_weight == 0:
-                return _softmax(base)
-            scores = self.affinity.neighbour_sums(z)
-            scores *= self.neighbour_weight
-            scores += base
-            z = _softmax(scores)
-        return z
-
-
-def _softmax(scores: Array) -> Array:
-    """Softmax that overwrites the scores if the library has none of its own: the most frequent step of the loop."""
-    if hasattr(scores, "softmax"):
-        return scores.softmax(-1)
-    xp = namespace(scores)
-    scores -= xp.max(scores, axis=1, keepdims=True)
-    xp.exp(scores, out=scores)
-    scores /= xp.sum(scores, axis=1, keepdims=True)
-    return scores
-
-
-class Solution(NamedTuple):
-    z: Array
-    """Assignments (N, K)."""
-    gaussians: ClassGaussians
-    """The Gaussians of the last assignment."""
-    gamma: float = 0.0
-    """Weight of labelled samples."""
-
-
-class GaussianMethod(Method):
+class GaussianMethod(SetMethod):
     """A transductive method that alternates between assigning the samples of a set and fitting Gaussians to them.
 
-    A subclass defines `_solve` and `_initial_variances`. Scores are the assignments, which are probabilities already.
+    Scores are the assignments, which are probabilities already.
     """
-
-    protocol = "transductive"
-    computes_in = None
 
     logit_scale: float = parameter(
         Number(low=0, above=True), "Scale of the zero-shot logits; 100 for CLIP.", default=100.0
@@ -314,10 +182,10 @@ class GaussianMethod(Method):
         Number(low=1, integer=True), "Nearest samples whose assignments a sample is drawn to.", default=3
     )
     iterations: int = parameter(
-        Number(low=0, integer=True), "Rounds of fitting the Gaussians to the assignments.", default=10
+        Number(low=0, high=1000, integer=True), "Rounds of fitting the Gaussians to the assignments.", default=10
     )
     inner_iterations: int = parameter(
-        Number(low=1, integer=True), "Updates of the assignments in each round.", default=5
+        Number(low=1, high=1000, integer=True), "Updates of the assignments in each round.", default=5
     )
     temperature: float = parameter(Number(low=0, above=True), "Divisor of the log-likelihoods.", default=TEMPERATURE)
 
@@ -327,32 +195,24 @@ class GaussianMethod(Method):
     }
 
     _gaussians: ClassGaussians = state(
-        lambda self: ClassGaussians(self._wide_text, self._initial_variances()),
+        lambda self: ClassGaussians(self._text, self._initial_variances()),
         saved_as="",
         check=lambda self, gaussians: check_gaussians(gaussians),
     )
 
     @abstractmethod
-    def _solve(self, features: Array) -> Solution:
-        """The assignments of the samples, and the Gaussians that belong to them."""
-
-    @abstractmethod
     def _initial_variances(self) -> Array:
-        """Variances before any sample, float64."""
+        """Variances before any sample."""
 
     @property
     def _text(self) -> Array:
         """The text embedding of each class, (K, d)."""
-        return self.prototypes
+        return self.prototypes64
 
     @property
     def _text_exponent(self) -> float:
         """The exponent of the text posterior."""
         return 1.0
-
-    def _batch_rows(self, n_samples: int) -> int:
-        """Samples solved together."""
-        return n_samples
 
     @property
     def means(self) -> Array:
@@ -364,73 +224,46 @@ class GaussianMethod(Method):
         """Variances of the dimensions, float64: (d,) if all classes share them, else (K, d)."""
         return Backend.of(self.prototypes).copy(self._gaussians.variances)
 
-    @property
-    def _wide_text(self) -> Array:
-        backend = Backend.of(self.prototypes)
-        return backend.asarray(self._text, backend.xp.float64)
-
-    def _text_log_posterior(self, features: Array) -> Array:
-        return log_posterior(features, self._text, self.logit_scale)
-
-    def _assignments(self, log_y: Array, affinity: Affinity, neighbour_weight: float = 1.0) -> Assignments:
-        return Assignments(
-            log_prior=self._text_exponent * log_y,
-            affinity=affinity,
-            neighbour_weight=neighbour_weight / (2 * self.neighbours),
-            temperature=self.temperature,
-            iterations=self.inner_iterations,
-        )
-
     def _alternate(
         self,
         features: Array,
-        start: Solution,
-        assignments: Assignments,
-        fit: Callable[[Array, ClassGaussians], ClassGaussians],
-    ) -> Solution:
-        """Assign, fit, assign, ..., assign. `fit` computes new Gaussians from assignments and the old Gaussians."""
-        z, gaussians, gamma = start
+        log_y: Array,
+        z: Array,
+        gaussians: ClassGaussians,
+        neighbours: Neighbours,
+        refit: Callable[[Array, ClassGaussians], ClassGaussians],
+        *,
+        neighbour_weight: float = 1.0,
+    ) -> tuple[Array, ClassGaussians]:
+        """Assign, fit, assign, ..., assign. Samples are assigned to classes by
+
+        z_i = softmax(text_exponent log y_i + log N(x_i) / temperature + weight (W z + W^T z)_i),
+
+        several times in a row, because z is on both sides; `refit` gives the Gaussians of assignments.
+        """
+        weight = neighbour_weight / (2 * self.neighbours)  # 1/6 in the authors' code: (50 / (2 * 3)) / 50
         for iteration in range(self.iterations + 1):
-            z = assignments.update(z, log_densities(features, gaussians))
+            alone = self._text_exponent * log_y + log_densities(features, gaussians) / self.temperature
+            for _ in range(self.inner_iterations if weight else 1):
+                z = softmax(alone + weight * neighbours(z) if weight else alone)
             if iteration < self.iterations:
-                gaussians = fit(z, gaussians)
-        return Solution(z, gaussians, gamma)
+                gaussians = refit(z, gaussians)
+        return z, gaussians
 
-    def _store(self, solution: Solution) -> None:
-        """Assign what was learned to the state."""
-        self._gaussians = solution.gaussians
-
-    def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        size = self._batch_rows(len(rows))
-        for start in range(0, len(rows), size):
-            batch = slice(start, min(start + size, len(rows)))
-            solution = self._solve(rows[batch])
-            if batch.stop == len(rows):
-                with self._learning(len(rows), replace=True):
-                    self._store(solution)
-            yield batch, solution.z
-
-    def _predict_scores(self, features: Array) -> Array:
-        if self.n_seen == 0:
-            return namespace(features).exp(log_posterior(features, self.prototypes, self.logit_scale))
-        scores = log_densities(features, self._gaussians)
-        scores /= self.temperature
-        scores += self._text_exponent * self._text_log_posterior(features)
-        return softmax(scores)
+    def score(self, features: Array) -> Array:
+        if not self._n_seen:
+            return softmax(self.logit_scale * (features @ self.prototypes64.T))
+        text = self._text_exponent * log_posterior(features, self._text, self.logit_scale)
+        return softmax(text + log_densities(features, self._gaussians) / self.temperature)
 
     def _frozen(self, x: Expression) -> Expression:
-        if self.n_seen == 0:
+        if not self._n_seen:
             return x.linear(self.logit_scale * self.prototypes64).softmax()
-        means, variances = self._gaussians
-        xp, factor = namespace(means), 1.0 / self.temperature
-        slopes = means / variances
-        offsets = -0.5 * xp.sum(means * slopes, axis=1)
-        if len(variances.shape) == 2:
-            offsets = offsets - 0.5 * xp.sum(xp.log(variances), axis=1)
-        text = (self._text_exponent * self.logit_scale) * self._wide_text
+        factor, (slopes, offsets) = 1.0 / self.temperature, linear_part(self._gaussians)
+        text = (self._text_exponent * self.logit_scale) * self._text
         scores = x.linear(text + factor * slopes, factor * offsets)
-        if len(variances.shape) == 2:
-            scores = scores + (x * x).linear((-0.5 * factor) / variances)
+        if len(self._gaussians.variances.shape) == 2:
+            scores = scores + (x * x).linear((-0.5 * factor) / self._gaussians.variances)
         return scores.softmax()
 
     def _probabilities(self, scores: Array) -> Array:

@@ -134,11 +134,11 @@ def sets_table(suite: Suite) -> Table:
     """One row per set: what it is, its size, and whether it is the paper's own data."""
     columns = (
         Column("set", "text"),
+        Column("samples", "count"),
+        Column("classes", "count"),
         Column("what it is", "text"),
         Column("task", "text"),
         Column("encoder, prompts", "text"),
-        Column("samples", "count"),
-        Column("classes", "count"),
         Column("the paper's data", "text"),
     )
     return Table("sets", "The sets", columns, tuple(Row(_set_cells(member)) for member in suite.members))
@@ -148,7 +148,7 @@ def _set_cells(member: Member) -> tuple[Cell, ...]:
     dataset = member.dataset
     sizes = Value(dataset.n_samples), Value(dataset.n_classes)
     is_papers = "yes" if member.from_paper else "no"
-    return (dataset.name, dataset.title, task_name(member), f"{member.encoder}, {dataset.prompt}", *sizes, is_papers)
+    return (dataset.name, *sizes, dataset.title, task_name(member), f"{member.encoder}, {dataset.prompt}", is_papers)
 
 
 def task_name(member: Member) -> str:
