@@ -13,6 +13,8 @@ from labelled_problem import unbalanced
 from zeroshift.arrays import to_numpy
 from zeroshift.methods import TipAdapter, TipAdapterF
 from zeroshift.methods._shared.training import cosine_rate
+from zeroshift.older_states import as_written_now
+from zeroshift.tensor_files import read_tensors, write_tensors
 
 TOLERANCE = 5e-4
 """Ten times the difference between an independent float64 version and the authors' float32 one."""
@@ -120,6 +122,23 @@ def test_keys_stay_short_enough_for_finite_votes():
     method = TipAdapterF(prototypes.astype("float32"), support=support, rate=1.0, beta=100.0, alpha=1e15)
     assert np.linalg.norm(method.keys, axis=1).max() <= 1.4 + 1e-6
     assert np.isfinite(method.predict(features.astype("float32"))).all()
+
+
+def test_longer_keys_in_a_file_are_shortened(tmp_path):
+    prototypes, support, _, features = unbalanced()
+    TipAdapterF(prototypes, support=support, beta=100.0).save(tmp_path / "method")
+    arrays, header = read_tensors(tmp_path / "method", kind="state", schema=2)
+    arrays["state/parameters"] = 1e9 * arrays["state/parameters"]
+    write_tensors(tmp_path / "edited", arrays, header)
+    assert np.isfinite(TipAdapterF.load(tmp_path / "edited").predict(features)).all()
+
+
+def test_keys_saved_by_size_and_place_in_their_class_come_back_in_the_order_of_the_support_samples():
+    """As version 0.2.0 saved them: class 0 with one sample first, then the samples of classes with two."""
+    labels, saved = np.array([2, 1, 0, 1, 2]), np.array([[2.0], [1.0], [0.0], [3.0], [4.0]])
+    tensors = {"state/parameters_0": saved, "parameter/support/1": labels}
+    order = [2, 1, 0, 3, 4]
+    np.testing.assert_array_equal(as_written_now("tip_adapter_f", tensors)["state/parameters"][order], saved)
 
 
 @pytest.mark.parametrize("selection", [3, (np.eye(7, 12),), (np.eye(7, 12), np.full(7, 9))])

@@ -49,8 +49,8 @@ class APE(TipAdapter):
 
     name = "ape"
     headline = "Labelled samples vote on selected channels"
-    state_size = "N d for N support samples"
-    complexity = "O(N d + K d) per sample"
+    state_size = "N (d + K) for N support samples"
+    complexity = "O(N (d + K)) per sample"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         dataset: {
             "channel_share": channels / RESNET_50,

@@ -233,8 +233,8 @@ def join_prompts(prompts: Array, matching: Array, count: int, support: Labelled)
     backend = Backend.of(prompts)
     classes, available, d = prompts.shape
     ranked = np.argsort(-to_numpy(matching), axis=1, kind="stable")
-    picked = ranked[:, np.arange(count) % available]
-    places = backend.index((np.arange(classes)[:, None] * available + picked).reshape(-1))
-    scaled = prompts.reshape(-1, d)[places] * matching.reshape(-1)[places][:, None]
+    picked = backend.index(ranked[:, np.arange(count) % available])
+    rows = backend.index(np.arange(classes)[:, None])
+    scaled = (prompts[rows, picked] * matching[rows, picked][:, :, None]).reshape(-1, d)
     features, labels = support
     return backend.xp.concat([scaled, features], axis=0), np.concatenate([np.repeat(np.arange(classes), count), labels])

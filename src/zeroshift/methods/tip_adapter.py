@@ -42,8 +42,8 @@ class TipAdapter(SupportVotes):
 
     name = "tip_adapter"
     headline = "Labelled samples vote by similarity"
-    state_size = "N d for N support samples"
-    complexity = "O(N d + K d) per sample"
+    state_size = "N (d + K) for N support samples"
+    complexity = "O(N (d + K)) per sample"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "imagenet": _preset(1.17, (7.0, 3.0)),
         "caltech101": _preset(3.0, (12.0, 5.0)),

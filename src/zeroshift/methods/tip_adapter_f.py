@@ -49,8 +49,8 @@ class TipAdapterF(TrainedMethod, TipAdapter):
 
     name = "tip_adapter_f"
     headline = "Tip-Adapter with trained keys"
-    state_size = "2 N d for N support samples, and the loss of each step"
-    complexity = "O(N d + K d) per sample; the training O(E N (N + K) d) for E epochs"
+    state_size = "N (2 d + K) for N support samples, and the loss of each step"
+    complexity = "O(N (d + K)) per sample; the training O(E N (N + K) d) for E epochs"
     check_exceptions: ClassVar[Mapping[str, str]] = {"axes_do_not_matter": "AdamW scales each coordinate by itself"}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         dataset: {**preset, "epochs": 100 if dataset == "eurosat" else 20}

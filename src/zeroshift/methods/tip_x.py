@@ -48,8 +48,8 @@ class TipX(SupportVotes):
 
     name = "tip_x"
     headline = "Labelled samples vote by likeness of prediction"
-    state_size = "N (d + K) for N support samples"
-    complexity = "O(N d + K d + K^2) per sample"
+    state_size = "N (d + 2 K) for N support samples"
+    complexity = "O(N (d + K)) per sample"
     not_frozen = "its divergences take a logarithm, which frozen steps do not have"
 
     temperature: float = parameter(

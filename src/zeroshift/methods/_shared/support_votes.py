@@ -56,7 +56,7 @@ class SupportVotes(FewShotMethod):
         if self.validation is None:
             self._chosen = {name: getattr(self, name) for name in self._grid}
         else:
-            # Votes are kept for every beta, by methods that need them in another order.
+            # TIP-X keeps the votes of every beta.
             width = len(self.support[1]) + len(self._grid["beta"]) * self.n_classes
             self._chosen = most_accurate(self.validation, width, self._grid, self._scores_by)
 
