@@ -14,10 +14,6 @@ SEARCH_START = 0.1
 """Smallest candidate of the search, for both parameters."""
 
 
-def _preset(alpha: float, search_scale: tuple[float, float]) -> dict[str, Any]:
-    return {"beta": 1.0, "alpha": alpha, "search_scale": search_scale}
-
-
 class TipAdapter(SupportVotes):
     """Adds votes of labelled support samples to the zero-shot logits; nearer samples have more weight. With a
     validation set, the sharpness and the weight of the votes are searched there.
@@ -45,17 +41,20 @@ class TipAdapter(SupportVotes):
     state_size = "N (d + K) for N support samples"
     complexity = "O(N (d + K)) per sample"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "imagenet": _preset(1.17, (7.0, 3.0)),
-        "caltech101": _preset(3.0, (12.0, 5.0)),
-        "dtd": _preset(2.0, (13.0, 13.0)),
-        "eurosat": _preset(2.0, (12.0, 10.0)),
-        "fgvc_aircraft": _preset(5.0, (30.0, 30.0)),
-        "food101": _preset(1.17, (10.0, 10.0)),
-        "oxford_flowers": _preset(10.0, (50.0, 50.0)),
-        "oxford_pets": _preset(1.17, (7.0, 3.0)),
-        "stanford_cars": _preset(3.0, (20.0, 10.0)),
-        "sun397": _preset(1.17, (12.0, 10.0)),
-        "ucf101": _preset(3.0, (7.0, 3.0)),
+        dataset: {"beta": 1.0, "alpha": alpha, "search_scale": search_scale}
+        for dataset, alpha, search_scale in (
+            ("imagenet", 1.17, (7.0, 3.0)),
+            ("caltech101", 3.0, (12.0, 5.0)),
+            ("dtd", 2.0, (13.0, 13.0)),
+            ("eurosat", 2.0, (12.0, 10.0)),
+            ("fgvc_aircraft", 5.0, (30.0, 30.0)),
+            ("food101", 1.17, (10.0, 10.0)),
+            ("oxford_flowers", 10.0, (50.0, 50.0)),
+            ("oxford_pets", 1.17, (7.0, 3.0)),
+            ("stanford_cars", 3.0, (20.0, 10.0)),
+            ("sun397", 1.17, (12.0, 10.0)),
+            ("ucf101", 3.0, (7.0, 3.0)),
+        )
     }
 
     search_scale: tuple[float, float] = parameter(

@@ -9,7 +9,6 @@ import torch
 from zeroshift.files import FileFormatError
 from zeroshift.methods import CLIPAdapter, TaskRes, TipAdapterF, clip_adapter, taskres, tip_adapter_f
 from zeroshift.methods._shared.training import (
-    batches,
     checked_order,
     epoch_batches,
     label_loss,
@@ -34,7 +33,7 @@ def create(cls, **parameters):
 )
 def test_batches(samples, size, drop_last, sizes):
     order = np.random.default_rng(0).permutation(samples)
-    found = batches(order, size, drop_last=drop_last)
+    (found,) = epoch_batches(samples, 1, size, drop_last=drop_last, seed=0, order=order[None])
     assert [len(batch) for batch in found] == sizes
     np.testing.assert_array_equal(np.concatenate(found), order[: sum(sizes)])
 

@@ -38,25 +38,24 @@ def cosine_rate(step: int, steps: int, rate: float) -> float:
     return rate * (1 + math.cos(math.pi * step / steps)) / 2
 
 
-def batches(order: np.ndarray, size: int, *, drop_last: bool) -> list[np.ndarray]:
-    """The samples of one epoch in batches of `size`. With `drop_last`, an incomplete last batch is left out, unless it
-    is the only one.
+def steps_per_epoch(samples: int, size: int, *, drop_last: bool) -> int:
+    """Number of batches of `size`. With `drop_last`, an incomplete last batch is left out, unless it is the only one.
 
-    >>> [batch.tolist() for batch in batches(np.array([3, 0, 2, 4, 1]), 2, drop_last=True)]
-    [[3, 0], [2, 4]]
+    >>> [steps_per_epoch(samples, 2, drop_last=True) for samples in (1, 4, 5)]
+    [1, 2, 2]
     """
-    end = len(order) // size * size if drop_last and len(order) >= size else len(order)
-    return [order[start : start + size] for start in range(0, end, size)]
+    return max(1, samples // size) if drop_last else -(-samples // size)
 
 
 def epoch_batches(
     samples: int, epochs: int, size: int, *, drop_last: bool, seed: int, order: np.ndarray | None = None
 ) -> Iterator[list[np.ndarray]]:
     """The batches of each epoch, in a random order of the samples, or in that of the rows of `order`."""
+    steps = steps_per_epoch(samples, size, drop_last=drop_last)
     for epoch in range(epochs):
         # The first stream of random numbers, (seed, 0), is left for initial parameters.
         drawn = np.random.default_rng([seed, epoch + 1]).permutation(samples) if order is None else order[epoch]
-        yield batches(drawn, size, drop_last=drop_last)
+        yield [drawn[step * size : (step + 1) * size] for step in range(steps)]
 
 
 def checked_order(order: Any, epochs: int, samples: int) -> np.ndarray | None:
@@ -176,8 +175,7 @@ class TrainedMethod(FewShotMethod):
 
     @property
     def _steps(self) -> int:
-        samples = np.arange(len(self.support[1]))
-        return self._epochs * len(batches(samples, self.batch_size, drop_last=self.drop_last))
+        return self._epochs * steps_per_epoch(len(self.support[1]), self.batch_size, drop_last=self.drop_last)
 
     @property
     def _selection(self) -> Labelled | None:
