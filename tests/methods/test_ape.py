@@ -59,16 +59,6 @@ def test_the_authors_channels_and_choices(run, channels, chosen):
     assert method.chosen == pytest.approx({"beta": beta, "alpha": alpha, "gamma": gamma}, abs=1e-12)
 
 
-def test_votes_are_weighted_by_disagreement():
-    """Two channels, all kept. Both keys have the prediction softmax(0.8, 0.6) for their own class: 0.549834, which is
-    0.862928 bits away from the label, so each votes with exp(0.1 * 0.862928)."""
-    support = np.array([[0.8, 0.6], [0.6, 0.8]]), np.array([0, 1])
-    method = APE(np.eye(2), support=support, logit_scale=5.0, channel_share=1.0)
-    weight = 2 * np.exp(0.1 * np.log2(1.000001 / (0.5498339973 + 1e-6)))
-    expected = [4.8 + weight * np.exp(-0.064), 1.4 + weight * np.exp(-0.2)]
-    np.testing.assert_allclose(method.predict_scores(np.array([0.96, 0.28])), expected, rtol=0, atol=1e-9)
-
-
 def test_the_channel_in_which_classes_agree_is_left_out():
     """Both prototypes and keys share the third entry; only the first two differ between classes."""
     prototypes = np.array([[0.6, 0.0, 0.8], [0.0, 0.6, 0.8]])

@@ -161,7 +161,3 @@ def test_timo_s_requires_validation():
         TIMOS(prototypes, prompts=prompts, support=support, validation=None)
     with pytest.raises(TypeError, match="TIMOS needs validation"):
         create("timo_s", prototypes, prompts=prompts, support=support)
-
-
-def test_presets():
-    assert {name: TIMO.preset(name)["gamma"] for name in TIMO.presets} == {"imagenet": 1.0, "oxford_flowers": 100.0}

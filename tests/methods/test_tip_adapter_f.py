@@ -12,7 +12,6 @@ from goldens import first_shots, golden, problem
 from labelled_problem import unbalanced
 from zeroshift.arrays import to_numpy
 from zeroshift.methods import TipAdapter, TipAdapterF
-from zeroshift.methods._shared.training import cosine_rate
 from zeroshift.older_states import as_written_now
 from zeroshift.tensor_files import read_tensors, write_tensors
 
@@ -84,14 +83,6 @@ def test_authors_released_protocol(run, dtype, convert):
     assert (difference > 1e-9).sum() <= 1
 
 
-@runs
-def test_authors_rates(run):
-    expected = golden("tip_adapter_f")[f"{run}_lr"]
-    found = [cosine_rate(step, len(expected), 1e-3) for step in range(len(expected))]
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
-    assert found[-1] > 0
-
-
 @pytest.mark.parametrize("parameters", [{"epochs": 0}, {"rate": 0}])
 def test_without_training_it_is_tip_adapter(parameters):
     prototypes, support, val, features = unbalanced()
@@ -100,13 +91,6 @@ def test_without_training_it_is_tip_adapter(parameters):
     np.testing.assert_array_equal(method.keys, support[0])
     assert {name: method.chosen[name] for name in expected.chosen} == expected.chosen
     np.testing.assert_allclose(method.predict_scores(features), expected.predict_scores(features), rtol=0, atol=1e-10)
-
-
-def test_decay_shrinks_keys():
-    prototypes, support, _, _ = unbalanced()
-    decayed = TipAdapterF(prototypes, support=support, logit_scale=20.0, alpha=0, weight_decay=0.5)
-    shrunk = np.prod([1 - 0.5 * cosine_rate(step, 20, 1e-3) for step in range(20)])
-    np.testing.assert_allclose(decayed.keys, shrunk * support[0], rtol=0, atol=1e-12)
 
 
 def test_keys_are_a_copy():

@@ -89,14 +89,6 @@ def test_samples_of_another_library_are_converted():
     np.testing.assert_allclose(there, expected, rtol=0, atol=1e-12)
 
 
-def test_adapting_counts_and_changes_nothing_else():
-    method = build("validation", (FEATURES, LABELS))
-    before, chosen = method.predict(FEATURES), method.chosen
-    np.testing.assert_array_equal(method.adapt(FEATURES), before)
-    assert (method.n_seen, method.chosen) == (60, chosen)
-    np.testing.assert_array_equal(method.predict(FEATURES), before)
-
-
 def test_saved_files_contain_the_samples(tmp_path):
     method = build("validation", (FEATURES, LABELS))
     method.save(tmp_path / "method")
