@@ -461,10 +461,15 @@ class Method(Shared, Declared, ABC):
         """A float64 array of zeros in the library and on the device of the prototypes, for the state of a method."""
         return Backend.of(self.prototypes).zeros(shape)
 
-    def as_own(self, numbers: np.ndarray) -> Array:
-        """A copy of a NumPy array in the library and on the device of the prototypes."""
+    def as_own(self, numbers: Array) -> Array:
+        """A copy of a NumPy array, or of an array of the state, in the library and on the device of the prototypes."""
         backend = Backend.of(self.prototypes)
         return backend.xp.asarray(numbers, device=backend.device, copy=True)
+
+    def as_float64(self, array: Array) -> Array:
+        """An array in float64, in the library and on the device of the prototypes; it may be the same memory."""
+        backend = Backend.of(self.prototypes)
+        return backend.asarray(array, backend.xp.float64)
 
     @property
     def prototypes64(self) -> Array:
@@ -666,7 +671,8 @@ class OnlineMethod(Method):
         step = self.plan(observed if "batch_size" in self.declared_parameters else _first(observed))
         with self._learning(samples):
             self.learn(step)
-        return self.answer(observed, step) if before is None else before
+        # Of the class: a parameter may have the same name.
+        return type(self).answer(self, observed, step) if before is None else before
 
     def _predict_scores(self, features: Array) -> Array:
         return self.score(self.observe(features))
@@ -684,9 +690,11 @@ class SetMethod(Method):
     """
 
     protocol = "transductive"
+    reads_parts: ClassVar[bool] = False
+    """Whether `fit` gets `Rows`, of which it reads parts, instead of an array."""
 
     @abstractmethod
-    def fit(self, features: Array) -> tuple[Array, Mapping[str, Any]]:
+    def fit(self, features: Any) -> tuple[Array, Mapping[str, Any]]:
         """The scores (N, K) of a set (N, d), and the new value of every piece of state. Nothing changes."""
 
     @abstractmethod
@@ -695,7 +703,7 @@ class SetMethod(Method):
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         size = getattr(self, "batch_size", None) or len(rows)
-        for batch, features in rows.blocks(size):
+        for batch, features in [(slice(0, size), rows)] if self.reads_parts else rows.blocks(size):
             scores, learned = self.fit(features)
             if batch.stop == len(rows):
                 with self._learning(len(rows), replace=True):

@@ -71,5 +71,6 @@ CONVERTERS: dict[str, tuple[Callable[[Tensors], None], ...]] = {
     "dmn": (_prototypes_in_bank, _memory_by_class),
     "dota": (_wide("sums"), _waiting_samples),
     "oga": (_memory_by_class,),
+    "histpt": (_wide("local", "hard"),),
     "t3a": (_memory_by_class,),
 }

@@ -9,9 +9,6 @@ from zeroshift.arrays import Array, namespace
 from zeroshift.methods._shared.prompt_tuned import EpisodicPromptTuning
 from zeroshift.parameters import Number, parameter
 
-__all__ = ["CTPT", "dispersion"]
-
-
 MIN_DISTANCE = 1e-12
 """A class no farther than this from the mean counts as equal to it: the difference is rounding, without a direction."""
 
@@ -77,6 +74,7 @@ class CTPT(EpisodicPromptTuning):
         default=50.0,
     )
 
-    def _text_gradient(self, kept: Array, text: Array) -> Array:
-        _, gradient = dispersion(text)
-        return super()._text_gradient(kept, text) - self.dispersion_weight * gradient
+    def _loss(self, kept: Array, text: Array) -> tuple[Array, Array]:
+        loss, gradient = super()._loss(kept, text)
+        spread, spread_gradient = dispersion(text)
+        return loss - self.dispersion_weight * spread, gradient - self.dispersion_weight * spread_gradient

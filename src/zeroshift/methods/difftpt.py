@@ -10,8 +10,6 @@ from zeroshift.methods._shared.prompt_tuned import EpisodicPromptTuning
 from zeroshift.parameters import Number, parameter
 from zeroshift.views import select_lowest_entropy
 
-__all__ = ["DiffTPT"]
-
 
 class DiffTPT(EpisodicPromptTuning):
     """TPT on crops and generated variations of an image: views whose logits differ most in direction from the image's

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from zeroshift.arrays import Array, namespace
-from zeroshift.methods._shared.trained_prompts import checked_start
+from zeroshift.methods._shared.tuning import checked_start
 
 __all__ = ["TwoLayerNet", "checked_net"]
 
