@@ -65,8 +65,18 @@ def _waiting_samples(tensors: Tensors) -> None:
     tensors |= {"state/means": means, "state/counts": counts, "state/sums": sums}
 
 
+def _search_by_name(tensors: Tensors) -> None:
+    """Of `b2tpt`: the arrays of the search had no prefix, and its eigenvectors were kept."""
+    for name in ("mean", "covariance", "path_sigma", "path_c"):
+        if f"state/{name}" in tensors:
+            tensors[f"state/search_{name}"] = tensors.pop(f"state/{name}")
+    for name in ("axes", "lengths"):
+        tensors.pop(f"state/{name}", None)
+
+
 CONVERTERS: dict[str, tuple[Callable[[Tensors], None], ...]] = {
     "tda": (_wide("positive_entries", "negative_entries", "negative_masks"),),
+    "b2tpt": (_search_by_name,),
     "boostadapter": (_wide("positive_entries", "negative_entries", "negative_masks"),),
     "dmn": (_prototypes_in_bank, _memory_by_class),
     "dota": (_wide("sums"), _waiting_samples),

@@ -9,6 +9,7 @@ import numpy as np
 
 from zeroshift.arrays import Array, Backend, as_array, check_labels, namespace
 from zeroshift.methods._shared.image_method import ImageInput
+from zeroshift.methods._shared.prompt_tuned import check_classes
 from zeroshift.methods._shared.towers import IndependentPrompts
 from zeroshift.methods._shared.trained_prompts import Trained, TrainedPrompts
 from zeroshift.methods._shared.training import label_loss
@@ -135,12 +136,7 @@ class PromptSRC(TrainedPrompts, ImageInput):
     )
 
     def _validate(self) -> None:
-        expected = (self.n_classes, self.dimension)
-        if (self.towers.n_classes, self.towers.dimension) != expected:
-            raise ValueError(
-                f"towers has {self.towers.n_classes} classes in d = {self.towers.dimension}, the prototypes have "
-                f"{expected[0]} in d = {expected[1]}. Fix: make both from the same encoder and class names."
-            )
+        check_classes("towers", self.towers, self.prototypes)
         super()._validate()
 
     def _check_support(self) -> None:
@@ -153,6 +149,10 @@ class PromptSRC(TrainedPrompts, ImageInput):
         self.towers.check("support images", images)
         labels = check_labels("support labels", self.support[1], rows=images.shape[0], classes=self.n_classes)
         self.support = (Backend.of(images).copy(images), labels)
+
+    @property
+    def _image_side(self) -> IndependentPrompts:
+        return self.towers
 
     @property
     def prompts(self) -> Array:
@@ -186,9 +186,6 @@ class PromptSRC(TrainedPrompts, ImageInput):
         to_features = scale * (below @ text) + self.image_weight * image_below
         loss = loss + self.text_weight * text_distance + self.image_weight * image_distance
         return loss + self.logit_weight * agreement, self.as_float64(pull_back(to_text, to_features))
-
-    def _answer(self, features: Array, *, learn: bool, probabilities: bool) -> Array:
-        return self._answer_to(self.towers, features, learn=learn, probabilities=probabilities)
 
     def _predict_scores(self, features: Array) -> Array:
         images = self.as_float64(self.towers.encode_images(features, self._trained.values).features)

@@ -10,7 +10,7 @@ import numpy as np
 
 from zeroshift.arrays import Array, Backend, namespace, to_numpy
 from zeroshift.method import EpisodicMethod, Method, OnlineViewMethod
-from zeroshift.methods._shared.towers import PromptedText
+from zeroshift.methods._shared.towers import DeepPrompts, PromptedText
 from zeroshift.methods._shared.tuning import AdamW, entropy_of_mean, logits_to_text, tune
 from zeroshift.parameters import Model, Number, model_parameter, parameter
 from zeroshift.views import select_lowest_entropy
@@ -25,6 +25,29 @@ It covers rounding in half precision, but not another prompt.
 """
 
 
+def check_classes(
+    name: str,
+    model: PromptedText | DeepPrompts,
+    prototypes: Array,
+    fix: str = "make both from the same encoder and class names",
+) -> None:
+    """ValueError if the model called `name` is of other classes than the prototypes (K, d), or of another d."""
+    if (model.n_classes, model.dimension) != (classes := tuple(prototypes.shape)):
+        raise ValueError(
+            f"{name} has {model.n_classes} classes in d = {model.dimension}, the prototypes have "
+            f"{classes[0]} in d = {classes[1]}. Fix: {fix}."
+        )
+
+
+def check_start(features: Array, prototypes: Array, made_by: str, fix: str) -> None:
+    """ValueError if the prototypes are other than the features (K, d) where a method starts, made by what is said."""
+    backend = Backend.of(prototypes)
+    with backend.computing():
+        gap = to_numpy(features - backend.asarray(prototypes, backend.xp.float64))
+    if float(np.abs(gap).max()) > MAX_PROTOTYPE_GAP:
+        raise ValueError(f"prototypes differ from the features of {made_by}, where this method starts. Fix: {fix}.")
+
+
 def check_text(
     text: PromptedText,
     prototypes: Array,
@@ -36,12 +59,7 @@ def check_text(
     `positions` are those of the name in the V prompts of a class. `classifier` makes (K, d) of the features and K; None
     stands for the features themselves. ValueError if the prototypes are others: the method starts there.
     """
-    expected = tuple(prototypes.shape)
-    if (text.n_classes, text.dimension) != expected:
-        raise ValueError(
-            f"text has {text.n_classes} classes in d = {text.dimension}, the prototypes have "
-            f"{expected[0]} in d = {expected[1]}. Fix: make both from the same encoder and class names."
-        )
+    check_classes("text", text, prototypes)
     if text.n_prompts != len(positions):
         wanted = positions[0] if len(positions) == 1 else positions
         raise ValueError(
@@ -53,13 +71,8 @@ def check_text(
         context = backend.asarray(text.context, backend.xp.float64)
         features = backend.asarray(text.features(context), backend.xp.float64)
         own = features if classifier is None else classifier(features, text.n_classes)
-        gap = to_numpy(own - backend.asarray(prototypes, backend.xp.float64))
-    if float(np.abs(gap).max()) > MAX_PROTOTYPE_GAP:
-        start = "text.features(text.context)" if text.n_prompts == 1 else "the method's prototypes_of(text)"
-        raise ValueError(
-            "prototypes differ from the features of text's own context, where this method starts. "
-            f"Fix: prototypes={start}, or zeroshift.encode.make_method."
-        )
+    start = "text.features(text.context)" if text.n_prompts == 1 else "the method's prototypes_of(text)"
+    check_start(own, prototypes, "text's own context", f"prototypes={start}, or zeroshift.encode.make_method")
     return features
 
 
