@@ -90,7 +90,7 @@ class B2TPT(ImageMethod):
     text: PromptedText = model_parameter(
         TEXT, 'Text side of the encoder, with a context of eight words, "X X X X X X X X".'
     )
-    vision: PromptedVision | None = model_parameter(
+    vision: PromptedVision | None = model_parameter(  # type: ignore[assignment]  # required by the others
         Optional(VISION),
         "Image side of the encoder. With None, no visual prompt is tuned, and images are given as their unit-length "
         "features (N, d).",
