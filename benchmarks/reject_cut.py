@@ -4,7 +4,7 @@
 
 Open sets are made of every pack: without the prototypes of one class, a fifth or a third of the classes; with all of
 them, so that nothing should be rejected; and with samples of another pack of the same encoder (no class in common) in 5
-or 28 percent of the samples. Each in a set of 150 samples and in one of all samples, three draws. The same with two,
+or 28 percent of the samples. Each in a set of 150 samples and in one of all samples, six draws. The same with two,
 three and five of the classes. All candidates see the same sets, and no labels. Feature files of your own are added with
 --own FILE: samples whose folder starts with "none" are the unknown ones.
 
@@ -17,27 +17,30 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator, Mapping
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 from accuracy import feature_files, load
-from mixture_reject import area, mixture_scores, nearest
+from mixture_reject import area
 from sections import machine, replace_section
 
-from zeroshift import FeatureSet, OnlineAnchoredMixture, TransductiveAnchoredMixture
+from zeroshift import FeatureSet, reject
 from zeroshift.evaluate.resources import one_blas_thread
 from zeroshift.files import atomic_path
 from zeroshift.reject import FIRST, MOST_WRONG, RejectRule, class_distances
 
 RECORDS = Path(__file__).parent / "reject_cut.json"
-SEEDS = (0, 1, 2)
+SEEDS = {"draws the constants were chosen on": (0, 1, 2), "other draws": (3, 4, 5)}
 SIZES = {"150 samples": 150, "all samples": None}
 HIDDEN = {"no stranger": 0.0, "one class": None, "a fifth": 1 / 5, "a third": 1 / 3}
 STRANGERS = {"5 % of another pack": 0.05, "28 % of another pack": 0.28}
 FEW_CLASSES = (2, 3, 5)
 MOST_OF_TWO_PACKS = 1500
+CLEAR = 0.85
+"""AUROC from which on the distance separates strangers well."""
 COMMON = {"dog", "horse"}
 """Classes that CIFAR-10 and PACS share."""
 
@@ -45,7 +48,6 @@ COMMON = {"dog", "horse"}
 class OpenSet(NamedTuple):
     features: np.ndarray
     prototypes: np.ndarray
-    logit_scale: float
     unknown: np.ndarray
 
 
@@ -66,7 +68,7 @@ def hidden_classes(pack: FeatureSet, share: float | None, size: int | None, draw
     known = np.setdiff1d(np.arange(pack.n_classes), hidden)
     rows = draw.permutation(pack.n_samples)[:size]
     unknown = np.isin(pack.labels[rows], hidden)
-    return OpenSet(np.asarray(pack.features[rows], np.float32), pack.prototypes_for()[known], pack.logit_scale, unknown)
+    return OpenSet(np.asarray(pack.features[rows], np.float32), pack.prototypes_for()[known], unknown)
 
 
 def with_strangers(
@@ -78,7 +80,7 @@ def with_strangers(
     ours, theirs = draw.permutation(pack.n_samples)[: total - count], draw.permutation(allowed)[:count]
     order = draw.permutation(len(ours) + len(theirs))
     both = np.concatenate([pack.features[ours], other.features[theirs]]).astype(np.float32)[order]
-    return OpenSet(both, pack.prototypes_for(), pack.logit_scale, order >= len(ours))
+    return OpenSet(both, pack.prototypes_for(), order >= len(ours))
 
 
 def few_classes(pack: FeatureSet, count: int, draw: np.random.Generator) -> FeatureSet:
@@ -101,7 +103,7 @@ def open_sets(folders: list[Path]) -> Iterator[tuple[str, Callable[[], OpenSet]]
             other for key, other in packs.items()
             if encoder(*key) == encoder(group, name) and family(key[1]) != family(name)
         ]  # fmt: skip
-        for seed in SEEDS:
+        for seed in chain.from_iterable(SEEDS.values()):
             for place, (kind, (words, size)) in enumerate(product(HIDDEN, SIZES.items())):
                 draw = np.random.default_rng([seed, place])
                 yield (
@@ -131,10 +133,13 @@ def open_sets(folders: list[Path]) -> Iterator[tuple[str, Callable[[], OpenSet]]
                     )
 
 
-def own_set(path: Path) -> OpenSet:
+def own_set(path: Path, *, strangers: bool = True) -> OpenSet:
     pack = FeatureSet.load(path, check=False)
     unknown = np.array([name.startswith("none") for name in pack.sample_names or ()])
-    return OpenSet(np.asarray(pack.features, np.float32), pack.prototypes_for(), pack.logit_scale, unknown)
+    rows = np.flatnonzero(strangers | ~unknown)
+    return OpenSet(
+        np.asarray(pack.features, np.float32)[rows], pack.prototypes_for(), unknown[rows]
+    )  # fmt: skip
 
 
 # Candidates: from the scores, and what they may need, to what is rejected.
@@ -203,40 +208,42 @@ def so_far(distances: np.ndarray) -> np.ndarray:
     return rejected
 
 
+def stricter(distances: np.ndarray) -> np.ndarray:
+    """The rule without its looser cut."""
+    with patch.object(reject, "LOOSER", 0.0):
+        return RejectRule.fit(distances).rejected(distances)
+
+
 CANDIDATES = {
     "rule": "**the rule**",
+    "stricter": "the rule without its looser cut, as before",
     "so_far": "the rule, in a stream",
     "members": "98 % of the second nearest classes of members",
     "everyone": "98 % of all second nearest classes",
     "deviations": "median + 2.5 deviations",
     "gaussians": "two Gaussians",
     "otsu": "Otsu",
-    "mixture": "mixture's distances, median + 2.5 deviations",
 }
 
 
 def measure(made: OpenSet) -> dict[str, Any]:
-    """What each candidate rejects of known and of unknown samples, and the AUROC of the scores."""
+    """What each candidate rejects of known and of unknown samples, and the AUROC of the distance."""
     distances = class_distances(made.features, made.prototypes)
-    mixture = TransductiveAnchoredMixture(made.prototypes, logit_scale=made.logit_scale)
-    _, transductive = mixture_scores(mixture, made.features)
-    _, online = mixture_scores(OnlineAnchoredMixture(made.prototypes, logit_scale=made.logit_scale), made.features)
     found = {
         "rule": RejectRule.fit(distances).rejected(distances),
+        "stricter": stricter(distances),
         "so_far": so_far(distances),
         "members": beyond_wrong_classes(distances, members=True),
         "everyone": beyond_wrong_classes(distances, members=False),
         "deviations": beyond_deviations(distances[:, 0]),
         "gaussians": two_gaussians(distances[:, 0]),
         "otsu": otsu(distances[:, 0]),
-        "mixture": beyond_deviations(nearest(mixture, made.features)),
     }
     unknown, both = made.unknown, made.unknown.any() and not made.unknown.all()
-    scores = {"cosine": distances[:, 0], "evidence_online": online, "evidence_transductive": transductive}
     return {
         "unknown": int(unknown.sum()),
         "samples": len(unknown),
-        "auroc": {name: area(values, unknown) for name, values in scores.items()} if both else None,
+        "auroc": area(distances[:, 0], unknown) if both else None,
         "rejected": {
             name: [float(given[~unknown].mean()), float(given[unknown].mean()) if both else None,
                    float(unknown[given].mean()) if both and given.any() else None]
@@ -247,7 +254,11 @@ def measure(made: OpenSet) -> dict[str, Any]:
 
 def run(folders: list[Path], own: list[Path], again: bool) -> dict[str, Any]:
     records: dict[str, Any] = json.loads(RECORDS.read_text())["records"] if RECORDS.exists() else {}
-    mine = ((f"own/{path.stem}/own/all samples/0", lambda p=path: own_set(p)) for path in own)
+    mine = [
+        (f"own/{path.stem}/{kind}/all samples/0", lambda p=path, k=kind: own_set(p, strangers=k == "own"))
+        for path in own
+        for kind in ("own", "no stranger")
+    ]
     for key, make in [*open_sets(folders), *mine]:
         if key in records and not again:
             continue
@@ -295,11 +306,49 @@ def cut_table(records: Mapping[str, Any]) -> str:
         for group in groups:
             found = select(records, group, kind, size)
             three = [mean([one["rejected"]["rule"][place] for one in found]) for place in range(3)]
-            auroc = mean([one["auroc"]["cosine"] for one in found if one["auroc"]])
+            auroc = mean([one["auroc"] for one in found if one["auroc"]])
             cells.append(", ".join(part for part in (*three, auroc) if part))
         if any(cells):
             lines.append(f"| {kind} | {size} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def found_table(records: Mapping[str, Any]) -> str:
+    """Without and with the looser cut: where the distance separates strangers well, and where there are none."""
+    heads = [
+        "sets",
+        "AUROC",
+        "false rejects before",
+        "now",
+        "found before",
+        "now",
+        "half found, 5 % false before",
+        "now",
+    ]
+    lines = [f"| packs, strangers | draws | {' | '.join(heads)} |", "|---" * (len(heads) + 2) + "|"]
+    for group, (draws, seeds) in product(("bundled", "eval", "clip"), SEEDS.items()):
+        chosen = [one for key, one in records.items() if key.startswith(f"{group}/") and int(key[-1]) in seeds]
+        none = [one for one in chosen if not one["unknown"]]
+        clear = [one for one in chosen if one["auroc"] and one["auroc"] >= CLEAR]
+        for kind, found in (("none", none), (f"AUROC from {100 * CLEAR:.0f}", clear)):
+            if not found:
+                continue
+            rejected = [[one["rejected"][name] for one in found] for name in ("stricter", "rule")]
+            cells = [mean([one["auroc"] for one in found])] if found is clear else [""]
+            cells += [spread([false for false, *_ in three]) for three in rejected]
+            cells += [spread([recall for _, recall, _ in three]) if found is clear else "" for three in rejected]
+            cells += [
+                mean([recall >= 0.5 and false <= 0.05 for false, recall, _ in three]) if found is clear else ""
+                for three in rejected
+            ]
+            lines.append(f"| {group}, {kind} | {draws} | {len(found)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def spread(values: list[float]) -> str:
+    """The mean, and what a tenth of the values are below and above."""
+    low, high = np.quantile(values, [0.1, 0.9])
+    return f"{mean(values)} ({100 * low:.1f} to {100 * high:.1f})"
 
 
 def candidates_table(records: Mapping[str, Any]) -> str:
@@ -321,27 +370,29 @@ def candidates_table(records: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def scores_table(records: Mapping[str, Any]) -> str:
-    words = {
-        "cosine": "one minus the largest cosine",
-        "evidence_online": "mixture online, evidence",
-        "evidence_transductive": "mixture transductive, evidence",
-    }
-    kinds = [(kind, size) for kind, size in KINDS if kind != "no stranger" and kind != "a fifth"]
-    lines = [f"| score | {' | '.join(f'{kind}, {size}' for kind, size in kinds)} |", "|---" * (len(kinds) + 1) + "|"]
-    for name, label in words.items():
-        cells = [mean([one["auroc"][name] for one in select(records, None, *pair) if one["auroc"]]) for pair in kinds]
-        lines.append(f"| {label} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
 def own_table(records: Mapping[str, Any]) -> str:
-    lines = ["| set | samples | unknown | AUROC | false rejects | recall | precision |", "|---" * 7 + "|"]
+    heads = [
+        "samples",
+        "unknown",
+        "AUROC",
+        "false rejects before",
+        "now",
+        "recall before",
+        "now",
+        "without strangers before",
+        "now",
+    ]
+    lines = [f"| set | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
     for key, one in records.items():
-        if key.startswith("own/"):
-            numbers = [mean([value]) for value in one["rejected"]["rule"]]
-            auroc = "" if one["auroc"] is None else mean([one["auroc"]["cosine"]])
-            cells = [key.split("/")[1], one["samples"], one["unknown"], auroc, *numbers]
+        group, name, kind, *_ = key.split("/")
+        if (group, kind) == ("own", "own"):
+            alone = records[key.replace("/own/all", "/no stranger/all")]
+            numbers = [
+                mean([made["rejected"][rule][place]])
+                for made, place in ((one, 0), (one, 1), (alone, 0))
+                for rule in ("stricter", "rule")
+            ]
+            cells = [name, one["samples"], one["unknown"], mean([one["auroc"]]), *numbers]
             lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
@@ -353,7 +404,7 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="repeat draws that are recorded")
     arguments = parser.parse_args()
     records = run(arguments.folders, arguments.own, arguments.again)
-    tables = {"reject_cut": cut_table, "reject_candidates": candidates_table, "reject_scores": scores_table}
+    tables = {"reject_found": found_table, "reject_cut": cut_table, "reject_candidates": candidates_table}
     tables |= {"reject_own": own_table} if any(key.startswith("own/") for key in records) else {}
     for name, make in tables.items():
         print(make(records))

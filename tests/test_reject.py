@@ -15,7 +15,10 @@ from zeroshift import normalize, reject
 from zeroshift.data import packs
 from zeroshift.files import FileFormatError
 from zeroshift.reject import (
+    DOUBTFUL_ABOVE,
+    EXPECTED,
     FIRST,
+    LOOSER,
     MOST_WRONG,
     NEAREST,
     SPREAD,
@@ -101,7 +104,10 @@ def expected_cut(distances):
     as_wrong = second + (reach if second - first <= reach else reach**2 / (second - first))
     spread = first - float(np.quantile([row[0] for row in kept], NEAREST))
     least = float(np.quantile([row[1] for row in kept], 1 - MOST_WRONG))
-    return first, min(as_wrong, max(first + SPREAD * spread, least))
+    strict = min(as_wrong, max(first + SPREAD * spread, least))
+    loose = strict - LOOSER * (strict - first)
+    beyond = sum(row[0] > loose for row in rows) / len(rows)
+    return first, strict + (loose - strict) * min(max(beyond / EXPECTED - 1, 0), 1)
 
 
 def draw(seed, n, *, members=0.4, strangers=0.0, share=0.0, gap=0.3):
@@ -206,6 +212,33 @@ def test_on_real_features():
     rejected = RejectRule.fit(distances).rejected(distances)
     assert rejected[:110].mean() < 0.05
     assert rejected[110:].mean() > 0.4
+
+
+def test_many_strangers_move_the_cut_towards_the_members_and_few_do_not(monkeypatch):
+    photographs, clothes = packs.load("cifar10"), packs.load("fmnist")
+    prototypes = photographs.prototypes_for()
+    members = class_distances(photographs.features[:1000], prototypes)
+    strangers = class_distances(clothes.features[:400], prototypes)
+    many, few = np.concatenate([members, strangers]), np.concatenate([members, strangers[:20]])
+    rule = RejectRule.fit(many)
+    assert rule.rejected(members).mean() < 0.05
+    assert rule.rejected(strangers).mean() > 0.6
+    found = {"many": rule.cut, "few": RejectRule.fit(few).cut, "none": RejectRule.fit(members).cut}
+    monkeypatch.setattr(reject, "LOOSER", 0.0)
+    stricter = RejectRule.fit(many)
+    assert stricter.rejected(strangers).mean() < 0.5
+    assert found["many"] < stricter.cut
+    assert found["few"] == RejectRule.fit(few).cut
+    assert found["none"] == RejectRule.fit(members).cut
+
+
+def test_doubtful_samples_are_those_between_the_cuts():
+    photographs = packs.load("cifar10")
+    distances = class_distances(photographs.features, photographs.prototypes_for())
+    rejects = Rejects.of(distances)
+    assert rejects.doubtful == ((rejects.scores > DOUBTFUL_ABOVE) & (rejects.scores <= 0.5)).sum() > 0
+    assert Rejects.of(distances, above=0.1).doubtful == 0
+    assert Rejects.of(distances[:20]).doubtful == 0
 
 
 @pytest.mark.parametrize(

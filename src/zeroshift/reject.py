@@ -27,6 +27,7 @@ from zeroshift.parameters import Number
 from zeroshift.parsers import read_json
 
 __all__ = [
+    "DOUBTFUL_ABOVE",
     "NONE_OF_THESE",
     "REJECT_ABOVE",
     "RejectRule",
@@ -51,11 +52,20 @@ NEAREST = 0.1
 SPREAD = 4.0
 """No member is expected to be farther beyond the typical one than this many times the distance to `NEAREST`."""
 
+LOOSER = 0.1
+"""How far the looser cut is from the stricter one towards the typical member, as a share of that distance."""
+
+EXPECTED = 0.1
+"""Without strangers, rarely more than this share of the samples is beyond the looser cut."""
+
 TYPICAL_SCORE = 0.05
 """Score of the typical member."""
 
 REJECT_ABOVE = 0.5
 """Scores above this are rejected by default: those beyond the cut."""
+
+DOUBTFUL_ABOVE = 0.3
+"""Scores above this are worth a look: most strangers have one, and about one in ten members."""
 
 NARROWEST = 1e-6
 """Least distance from the typical member to the cut, where all samples are alike: distances have six decimals."""
@@ -125,13 +135,20 @@ class RejectRule:
 
         The members are the `FIRST` samples nearest to a class, and half of the others. Let m1 and m2 be the medians of
         the members' distances to their nearest and to their second nearest class, l the 0.1 quantile of the former, f
-        and h the 0.02 and 0.98 quantiles of the latter, and u = h - m2. The cut is the smaller of
+        and h the 0.02 and 0.98 quantiles of the latter, and u = h - m2. The stricter cut is the smaller of
 
         - m2 + u min(1, u / (m2 - m1)): the best class is as far away as wrong classes are. Where best and second
           classes differ clearly, this is near m2. Where they hardly differ, many samples are as far away as m2, and
           this is beyond nearly all wrong classes;
         - m1 + 4 (m1 - l), or f if that is more: no member is expected there. It is the smaller one only where all
           samples of the classes are much nearer than wrong classes.
+
+        It spares the members, but it misses strangers that are a little nearer than wrong classes. Whether a looser
+        cut, a tenth of the way from the stricter one to m1, is worth it shows in the number of samples beyond it.
+        Measured in the steps of the score, the distances are distributed alike in all sets without strangers: rarely
+        more than a tenth are beyond the looser cut. If there are twice as many, probably half of them or more are
+        strangers, and the looser cut is taken. In between, the cut moves in proportion, so that a few samples more do
+        not make it jump.
 
         For up to `FIRST` samples, the cut is the largest distance to a second nearest class: nothing is rejected. The
         order of the samples does not matter. Distances of other samples may then be compared with the cut.
@@ -149,7 +166,13 @@ class RejectRule:
         reach, gap = most - wrong, wrong - typical
         as_wrong = wrong + (reach if gap <= reach else reach * reach / gap)
         no_member = max(typical + SPREAD * (typical - np.quantile(members[:, 0], NEAREST)), least)
-        cut = min(as_wrong, no_member) if len(values) > FIRST else values[:, 1].max()
+        cut = min(as_wrong, no_member)
+        if len(values) <= FIRST:
+            cut = values[:, 1].max()
+        else:
+            step = LOOSER * (cut - typical)
+            beyond = np.count_nonzero(values[:, 0] > cut - step) / len(values)
+            cut -= step * min(max(beyond / EXPECTED - 1, 0), 1)
         return cls(typical=float(typical), cut=float(cut), n_samples=len(values))
 
     def scores(self, distances: Array) -> np.ndarray:
@@ -230,6 +253,11 @@ class Rejects:
     @property
     def count(self) -> int:
         return int(np.count_nonzero(self.rejected))
+
+    @property
+    def doubtful(self) -> int:
+        """How many more have a score above `DOUBTFUL_ABOVE`: not rejected, but worth a look."""
+        return 0 if self.too_few else int(np.count_nonzero((self.scores > DOUBTFUL_ABOVE) & ~self.rejected))
 
     @property
     def too_few(self) -> bool:

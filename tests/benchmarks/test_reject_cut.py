@@ -4,22 +4,24 @@ import numpy as np
 import pytest
 from reject_cut import (
     CANDIDATES,
+    SEEDS,
     candidates_table,
     cut_table,
     few_classes,
+    found_table,
     hidden_classes,
     measure,
     otsu,
     own_set,
     own_table,
-    scores_table,
     so_far,
+    stricter,
     two_gaussians,
     with_strangers,
 )
 
 from zeroshift.data import packs
-from zeroshift.reject import FIRST, class_distances
+from zeroshift.reject import FIRST, RejectRule, class_distances
 
 
 def draw(seed=0):
@@ -88,12 +90,23 @@ def test_records_become_tables(photographs, clothes, tmp_path):
         "bundled/a/28 % of another pack/150 samples/0": one,
         "bundled/a/no stranger/150 samples/0": none,
         "own/mine/own/all samples/0": one,
+        "own/mine/no stranger/all samples/0": none,
     }
     false, recall, precision = (f"{100 * value:.1f}" for value in one["rejected"]["rule"])
-    assert f"| {false}, {recall}, {precision}, {100 * one['auroc']['cosine']:.1f} |" in cut_table(records)
+    assert f"| {false}, {recall}, {precision}, {100 * one['auroc']:.1f} |" in cut_table(records)
     assert f"| {100 * none['rejected']['rule'][0]:.1f} |" in candidates_table(records)
-    assert f"{100 * one['auroc']['evidence_online']:.1f}" in scores_table(records)
-    assert f"| mine | 150 | 42 | {100 * one['auroc']['cosine']:.1f} | {false} |" in own_table(records)
+    before = f"{100 * one['rejected']['stricter'][0]:.1f}"
+    auroc = f"{100 * one['auroc']:.1f}"
+    assert f"| mine | 150 | 42 | {auroc} | {before} | {false} |" in own_table(records)
+    assert f"| bundled, none | {next(iter(SEEDS))} | 1 |" in found_table(records)
+
+
+def test_before_is_the_rule_without_its_looser_cut(photographs, clothes):
+    made = with_strangers(photographs, clothes, 0.28, None, draw())
+    distances = class_distances(made.features, made.prototypes)
+    now, before = RejectRule.fit(distances).rejected(distances), stricter(distances)
+    assert now[before].all()
+    assert now[made.unknown].mean() > before[made.unknown].mean()
 
 
 def test_own_files_name_their_strangers(photographs, tmp_path):
@@ -104,3 +117,4 @@ def test_own_files_name_their_strangers(photographs, tmp_path):
     }
     type(named)(named.features, **fields, logit_scale=25.0).save(tmp_path / "own.safetensors")
     assert own_set(tmp_path / "own.safetensors").unknown.tolist() == [False, True, True, False]
+    assert own_set(tmp_path / "own.safetensors", strangers=False).unknown.tolist() == [False, False]

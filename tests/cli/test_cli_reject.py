@@ -76,6 +76,21 @@ def test_reject_above(call, file, tmp_path, above, count):
     assert (f"rejected     {count} of 100: none of these" in shown) == (above not in ("none", "NONE", "1"))
 
 
+def test_the_summary_says_how_many_more_look_doubtful(call, tmp_path):
+    command = ("adapt", "pack:cifar10", "--out", tmp_path / "p.csv")
+    summary = json.loads(call(*command, "--json").stdout)
+    scores = [float(row["reject"]) for row in rows_of(tmp_path / "p.csv") if row["rejected"] == "false"]
+    assert summary["doubtful"] == sum(score > 0.3 for score in scores) > 50
+    assert summary["doubtful_above"] == 0.3
+    words = " ".join(call(*command, "--force", env={"COLUMNS": "200"}).stdout.split())
+    found = f"{summary['rejected']} of 1,500: none of these; {summary['doubtful']} more look doubtful"
+    assert f"{found}, with a reject score above 0.3 (--reject-above changes it)" in words
+    for nothing_more in ("0.3", "0.1"):
+        again = call(*command, "--force", "--reject-above", nothing_more, "--json")
+        assert json.loads(again.stdout)["doubtful"] == 0
+    assert "doubtful" not in call(*command, "--force", "--reject-above", "0.3").stdout
+
+
 def test_a_smaller_number_rejects_more(call, file, tmp_path):
     counts = []
     for above in ("0.9", "0.5", "0.2", "0.05"):

@@ -10,7 +10,7 @@ from goldens import golden
 from tiny_clip import exact_text, exact_views, initial_context, text_features, tiny_scale, tiny_text, tiny_views
 from zeroshift.files import FileFormatError
 from zeroshift.methods import ZeroShot
-from zeroshift.methods.dynaprompt import DynaPrompt, rate_prompts, select_prompts
+from zeroshift.methods.dynaprompt import DynaPrompt, select_prompts
 from zeroshift.serialization import KIND, STATE_SCHEMA
 from zeroshift.tensor_files import read_tensors, write_tensors
 from zeroshift.testing import checks, make_problem
@@ -90,12 +90,6 @@ def test_a_plain_loop_of_the_paper_agrees():
     assert several > 2
 
 
-def test_selection_of_the_paper_by_hand():
-    """Prompt 0 is the reference: 1 has only lower entropy, 2 only a larger difference, 3 both; ties do not count."""
-    ratings = np.array([0.5, 0.4, 0.6, 0.3, 0.5, 0.4]), np.array([0.1, 0.1, 0.3, 0.2, 0.2, 0.0])
-    assert [select_prompts(*ratings, reference, "paper") for reference in (0, 3, 2)] == [(3, 0), (3,), (2,)]
-
-
 def test_released_selection_by_hand():
     """By entropy 4 3 2 1 0, by difference 0 1 2 3 4: for reference 2, of rank 2, {1, 0} have lower entropy, {0, 1} are
     cut off the list of differences, and 0 and 1, used as ranks, are prompts 4 and 3, those of highest entropy."""
@@ -106,17 +100,6 @@ def test_released_selection_by_hand():
     assert select_prompts(*ratings, 0, "released") == (4, 0)
     # An index that equals the reference's own rank selects it twice.
     assert select_prompts(np.array([3.0, 1.0, 2.0]), np.array([0.0, 2.0, 1.0]), 2, "released") == (2, 2)
-
-
-def test_ratings_by_hand():
-    """The image is of class 0, its other views of class 1: equally confident, but not about class 0."""
-    scores = np.log(np.array([[[0.8, 0.2], [0.2, 0.8]], [[0.8, 0.2], [0.6, 0.4]]]))
-    entropies, differences = rate_prompts(scores, "paper")
-    np.testing.assert_allclose(differences, [0.6, 0.2], atol=1e-9)
-    np.testing.assert_allclose(entropies, -(np.exp(scores) * scores).sum(2).mean(1), atol=1e-9)
-    np.testing.assert_allclose(rate_prompts(scores, "released")[1], [0.0, np.log(0.8 / 0.6)], atol=1e-9)
-    np.testing.assert_array_equal(rate_prompts(scores[:, :1], "paper")[1], [0, 0])
-    np.testing.assert_array_equal(rate_prompts(torch.tensor(scores), "paper")[1], differences)
 
 
 @pytest.mark.parametrize("mode", ["paper", "released"])

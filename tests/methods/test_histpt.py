@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from prompt_loops import images, in_torch
-from zeroshift.methods.histpt import HisTPT, retrieve_logits
+from zeroshift.methods.histpt import HisTPT
 from zeroshift.testing import checks
 from zeroshift.testing.examples import ExampleText
 
@@ -92,19 +92,6 @@ def test_the_first_image_fills_every_bank_and_is_predicted_zero_shot():
     assert (banks["local"].shape, banks["hard"].shape, banks["global"].shape) == ((32, 5, 12), (32, 5, 12), (5, 12))
     for bank in banks.values():
         np.testing.assert_allclose(bank, np.broadcast_to(prototypes, bank.shape), rtol=0, atol=1e-12)
-
-
-def test_a_more_confident_bank_has_more_weight():
-    confident, uncertain = np.eye(2), np.full((2, 2), 0.5**0.5)
-    x = np.array([[0.96, 0.28]])
-    by_bank = np.array([10 * x[0] @ bank.T for bank in (confident, uncertain)])
-    y = np.exp(by_bank) / np.exp(by_bank).sum(axis=1, keepdims=True)
-    weights = np.exp((y * np.log(y)).sum(axis=1))
-    weights /= weights.sum()
-    assert weights[0] > weights[1]
-    np.testing.assert_allclose(
-        retrieve_logits(x, np.stack([confident, uncertain]), 10.0), (weights @ by_bank)[None, :], rtol=1e-12
-    )
 
 
 def test_predict_uses_the_present_prompt_or_banks():

@@ -141,7 +141,7 @@ def test_adaptation_equals_a_loop(clip, steps):
     np.testing.assert_allclose(method.predict_scores(test), expected, atol=1e-8)
 
 
-def test_steps_lower_the_contrast_and_no_steps_keep_the_source(clip):
+def test_no_steps_keep_the_source(clip):
     text, _, _ = clip
     source = PromptSource(np.array(text.context), *small_head())
     prototypes = SelfTPT.prototypes_of(text)
@@ -149,15 +149,6 @@ def test_steps_lower_the_contrast_and_no_steps_keep_the_source(clip):
     np.testing.assert_array_equal(kept.context, source.context)
     images = np.eye(prototypes.shape[1])
     np.testing.assert_allclose(kept.predict_scores(images), 100.0 * images @ prototypes.T, atol=1e-10)
-
-    def loss(context):
-        import torch
-
-        embedded = torch_head([torch.tensor(part) for part in small_head()])(torch.tensor(text.features(context)))
-        return contrast(embedded.numpy(), 7)[0]
-
-    adapted = SelfTPT(prototypes, text=text, source=source)
-    assert loss(adapted.context) < loss(source.context) - 0.05
 
 
 def test_a_saved_method_is_loaded_without_tuning(tmp_path):

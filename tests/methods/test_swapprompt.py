@@ -67,12 +67,6 @@ def test_two_views_other_than_the_image_are_drawn_per_epoch():
     assert [two_views(draw, n) for n in (1, 2)] == [(0, 0), (0, 1)]
     prototypes, views = images(40, 6)
     text = ExampleText(prototypes)
-    first, again, other = (
-        SwapPrompt(prototypes, text=text, logit_scale=SCALE, seed=seed, **SMALL).adapt_views(views)
-        for seed in (0, 0, 1)
-    )
-    np.testing.assert_array_equal(first, again)
-    assert np.abs(first - other).max() > 1e-9
     # If all views except the image are equal, it does not matter which two are drawn.
     equal = np.concatenate([views[:, :1], np.repeat(views[:, 1:2], 5, axis=1)], axis=1)
     six, three = (

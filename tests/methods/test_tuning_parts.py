@@ -65,14 +65,6 @@ def test_entropy_of_each_prediction(shape, scale):
     np.testing.assert_allclose(entropy_of_each(logits)[0], entropy(logits), **EXACT)
 
 
-def test_one_view_is_a_mean_of_one():
-    logits = draw(6, 1, 9, scale=4.0)
-    loss, gradient = entropy_of_mean(logits)
-    alone, own = entropy_of_each(logits[:, 0])
-    np.testing.assert_allclose(loss, alone, **EXACT)
-    np.testing.assert_allclose(gradient[:, 0], own, **EXACT)
-
-
 @pytest.mark.parametrize("loss", [entropy_of_mean, entropy_of_each])
 def test_entropies_of_certain_predictions_have_no_gradient_and_no_nan(loss):
     """A class 5000 below the first: its probability underflows, its logarithm would be infinite."""

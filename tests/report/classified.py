@@ -30,9 +30,9 @@ LABELS = [1, 0, 1, 0, 0, 2]
 
 
 def rejects(scores=REJECT, above=0.5):
-    """What `Rejects.of` would have found for other distances; with `above=1`, nothing is rejected."""
+    """What `Rejects.of` would have found for other distances, and more of them; with `above=1`, nothing is rejected."""
     scores = np.asarray(scores, float)
-    return Rejects(RejectRule(0.2, 0.6, len(scores)), above, scores, scores > above)
+    return Rejects(RejectRule(0.2, 0.6, 50), above, scores, scores > above)
 
 
 NONE = rejects(above=1.0)

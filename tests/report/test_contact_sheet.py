@@ -12,6 +12,7 @@ from report.sheet_reader import Sheet
 Image = pytest.importorskip("PIL.Image")
 
 from zeroshift.data.images import ImageError  # noqa: E402
+from zeroshift.reject import RejectRule, Rejects  # noqa: E402
 from zeroshift.report.contact_sheet import (  # noqa: E402
     BYTES_PER_PIXEL,
     HEADER_BYTES,
@@ -140,10 +141,20 @@ def test_numbers_to_filter_and_sort_by():
     page = contact_sheet(classified(labels=LABELS), rejects(), picture, **WORDS)
     tiles = dict(re.findall(r"<li ([^>]*)>.*?<p class=\"file\"[^>]*>(.*?)</p>", page, re.DOTALL))
     by_file = {file: attributes for attributes, file in tiles.items()}
-    numbers = 'data-class="3" data-certain="0.9500" data-moved="0.6500" data-reject="0.90"'
-    assert by_file["b.jpg"] == f"{numbers} data-changed data-rejected data-wrong"
-    assert by_file["c.jpg"] == 'data-class="1" data-certain="0.8000" data-moved="0.0000" data-reject="0.10"'
-    assert by_file["f.jpg"].endswith('data-reject="0.50" data-wrong')
+    numbers = 'data-class="3" data-certain="0.9500" data-moved="0.6500" data-reject="0.9"'
+    assert by_file["b.jpg"] == f'{numbers} data-changed data-best="1" data-rejected data-wrong'
+    assert by_file["c.jpg"] == 'data-class="1" data-certain="0.8000" data-moved="0.0000" data-reject="0.1"'
+    assert by_file["f.jpg"].endswith('data-reject="0.5" data-wrong')
+
+
+def test_a_slider_knows_how_many_images_of_the_whole_set_each_cut_rejects():
+    page = contact_sheet(classified(), rejects(), picture, **WORDS, max_images=3)
+    (slider,) = re.findall(r"<input type=\"range\"[^>]*>", page)
+    assert 'value="0.50" data-label="none of these" data-number="3" data-count="2" data-total="6"' in slider
+    above = [int(count) for count in re.findall(r'data-above="([^"]*)"', slider)[0].split()]
+    assert [above[hundredths] for hundredths in (0, 9, 10, 29, 50, 69, 90, 100)] == [6, 6, 5, 4, 2, 2, 0, 0]
+    found_of_few = Rejects(RejectRule(0.2, 0.6, 6), 0.5, REJECT, np.zeros(6, bool))
+    assert 'id="cut"' not in contact_sheet(classified(), found_of_few, picture, **WORDS)
 
 
 def test_the_title_leads_with_what_was_found():

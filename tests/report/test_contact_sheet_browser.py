@@ -111,6 +111,61 @@ def test_orders(page):
     assert page.evaluate("document.getElementById('sorted').hidden") is True
 
 
+def groups(page):
+    """The pictures of every group that is shown, by its heading."""
+    return page.evaluate(
+        "Object.fromEntries([...document.querySelectorAll('#images .group:not([hidden])')].map("
+        "g => [g.querySelector('bdi').textContent.slice(0, 13),"
+        " [...g.querySelectorAll('.file')].map(f => f.textContent)]))"
+    )
+
+
+def slide(page, key, code, count):
+    page.evaluate("document.getElementById('cut').focus()")
+    for _ in range(count):
+        page.press(key, code)
+
+
+def test_the_slider_previews_another_cut(page):
+    def note():
+        return page.evaluate("document.getElementById('cut-note').textContent")
+
+    def tile(file):
+        found = f"[...document.querySelectorAll('#images li')].find(t => t.textContent.includes('{file}'))"
+        return " ".join(page.evaluate(f"[...{found}.children].map(one => one.textContent).join(' ')").split())
+
+    given, text = groups(page), tile("b.jpg")
+    assert list(given) == ["none of these", "cat", "d" * 13]
+    assert note() == "2 of 6 images are none of these, as in the file of predictions"
+    slide(page, "ArrowLeft", 37, 21)  # 0.29
+    assert note() == "Above 0.29: 4 of 6 images would be none of these"
+    assert groups(page)["none of these"] == ["b.jpg", "e.jpg", FILES[5], FILES[0]]
+    assert "none of these" in tile(FILES[0])
+    assert "now rejected" in tile(FILES[0])
+    page.select("#by-kind", "rejected")
+    assert page.evaluate("document.getElementById('count').textContent") == "4 of 6 images"
+    page.select("#by-kind", "")
+    slide(page, "End", 35, 1)  # 1: nothing is rejected
+    assert note() == "Above 1: 0 of 6 images would be none of these"
+    assert "none of these" not in groups(page)
+    assert "b.jpg" in groups(page)["d" * 13]
+    assert "best class" not in tile("b.jpg")
+    assert "now wrong" in tile("b.jpg")
+    page.click("#reset")
+    assert groups(page) == given
+    assert tile("b.jpg") == text
+    assert note() == "2 of 6 images are none of these, as in the file of predictions"
+    assert page.reports == []
+
+
+def test_the_slider_has_a_label_and_describes_what_it_did(page):
+    name, described = page.evaluate(
+        "[document.getElementById('cut').labels[0].textContent.trim(), document.getElementById('cut-note').ariaLive]"
+    )
+    assert (name, described) == ("Reject above (previews --reject-above)", "polite")
+    assert page.evaluate("document.getElementById('cut').getBoundingClientRect().width") > 150
+
+
 def enlarged(page):
     """The name and the width of the enlarged picture; None if there is none."""
     return page.evaluate(

@@ -14,7 +14,7 @@ from zeroshift.cli._method_options import DEFAULT_METHODS, same_prototypes
 from zeroshift.evaluate import Comparison
 from zeroshift.features.checks import UNNAMED_PROMPT
 from zeroshift.method import Method
-from zeroshift.reject import FIRST, Rejects, rejected_label
+from zeroshift.reject import DOUBTFUL_ABOVE, FIRST, Rejects, rejected_label
 from zeroshift.report.comparisons import comparison_record
 from zeroshift.report.formatting import counted, method_label, percent, points
 
@@ -94,6 +94,8 @@ class PredictionSummary:
             "counts": self.counts(),
             "rejected": self.rejects.count,
             "rejected_label": self.rejected_label,
+            "doubtful": self.rejects.doubtful,
+            "doubtful_above": DOUBTFUL_ABOVE,
             "reject_above": self.rejects.above,
             "reject_cut": self.rejects.rule.cut,
             "reject_typical": self.rejects.rule.typical,
@@ -133,6 +135,9 @@ class PredictionSummary:
         entries["changed"] = f"{self.comparison.changed(result):,} of {n_samples:,} predictions differ from zero-shot"
         if self.rejects.above < 1:
             rejected = f"{self.rejects.count:,} of {n_samples:,}: {self.rejected_label}"
+            if self.rejects.doubtful:
+                more = "more looks" if self.rejects.doubtful == 1 else "more look"
+                rejected += f"; {self.rejects.doubtful:,} {more} doubtful, with a reject score above {DOUBTFUL_ABOVE:g}"
             note = "--reject-above changes it"
             if self.rejects.too_few and not self.rejects.count:
                 counted_as = self.rejects.rule.n_samples  # of a sequence, the segments

@@ -14,8 +14,8 @@ import numpy as np
 from zeroshift.arrays import Array, check_matrix, namespace, to_numpy
 from zeroshift.methods._shared.cma_es import CMAES, LARGEST
 from zeroshift.methods._shared.image_method import VISION, ImageMethod, images_together
-from zeroshift.methods._shared.prompt_tuned import TEXT, check_classes
-from zeroshift.methods._shared.towers import PromptedText, PromptedVision
+from zeroshift.methods._shared.prompt_tuned import TEXT
+from zeroshift.methods._shared.towers import PromptedText, PromptedVision, check_classes
 from zeroshift.methods._shared.training import label_loss
 from zeroshift.parameters import Number, Optional, model_parameter, parameter, state
 from zeroshift.state_checks import within

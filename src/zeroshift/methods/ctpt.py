@@ -26,13 +26,11 @@ def dispersion(text: Array) -> tuple[Array, Array]:
            [ 0.    ,  0.    ]]))
     """
     xp = namespace(text)
-    away = text - xp.mean(text, axis=0, keepdims=True)
+    away = text - text.mean(axis=0)
     distances = xp.linalg.vector_norm(away, axis=1, keepdims=True)
-    apart = distances > MIN_DISTANCE
-    directions = xp.where(apart, away / xp.where(apart, distances, xp.ones_like(distances)), xp.zeros_like(away))
+    directions = away / xp.where(distances > MIN_DISTANCE, distances, float("inf"))
     # Moving a row moves the mean as well, and with it the distances of all rows.
-    gradient = (directions - xp.mean(directions, axis=0, keepdims=True)) / text.shape[0]
-    return xp.mean(distances), gradient
+    return distances.mean(), (directions - directions.mean(axis=0)) / len(text)
 
 
 class CTPT(EpisodicPromptTuning):

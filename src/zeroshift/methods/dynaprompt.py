@@ -35,13 +35,10 @@ class PromptBuffer(NamedTuple):
 
     def check_seen(self, n_seen: int) -> None:
         """ValueError unless the order names each prompt once, and the other numbers fit."""
-        numbers = list(range(len(self.residuals)))
-        integers = all(type(number) is int and number >= 0 for number in (*self.order, *self.uses, *self.chosen))
-        fits = sorted(self.order) == numbers and len(self.uses) == len(numbers) and set(self.chosen) <= set(numbers)
-        if not (integers and fits):
-            raise ValueError(
-                f"order {self.order}, uses {self.uses} and chosen {self.chosen} do not fit {len(numbers)} prompts"
-            )
+        numbers, (order, uses, chosen) = list(range(len(self.residuals))), self[1:4]
+        fits = sorted(order) == numbers and len(uses) == len(numbers) and set(chosen) <= set(numbers)
+        if not fits or any(type(number) is not int or number < 0 for number in (*order, *uses, *chosen)):
+            raise ValueError(f"order {order}, uses {uses} and chosen {chosen} do not fit {len(numbers)} prompts")
 
 
 def rate_prompts(scores: Array, mode: str) -> tuple[np.ndarray, np.ndarray]:
@@ -55,10 +52,9 @@ def rate_prompts(scores: Array, mode: str) -> tuple[np.ndarray, np.ndarray]:
     if mode == "paper":  # the probability, in each view, of the class predicted for the image itself
         prompts = xp.arange(scores.shape[0], device=Backend.of(scores).device)
         confidences = softmax(scores)[prompts, :, pseudo_class(scores[:, 0, :])]
-    entropies, others = to_numpy(xp.mean(entropy(scores), axis=1)), confidences[:, 1:]
-    differences = np.zeros(len(entropies))
-    if others.shape[1]:
-        differences = to_numpy(confidences[:, 0] - xp.mean(others, axis=1))
+    # The mean difference of a single view from itself is 0.
+    own, others = confidences[:, :1], confidences[:, 1:] if scores.shape[1] > 1 else confidences
+    entropies, differences = to_numpy(entropy(scores).mean(axis=1)), to_numpy((own - others).mean(axis=1))
     return np.round(entropies, DIGITS), np.round(differences, DIGITS)
 
 
@@ -193,18 +189,17 @@ class DynaPrompt(OnlinePromptTuning):
     def _context(self, residual: Array) -> Array:
         return self._initial_context + residual if bool((residual != 0).any()) else self._initial_context
 
-    def _gradient(self, views: Array, scores: Array, chosen: tuple[int, ...], residuals: Array) -> tuple[float, Array]:
-        """The mean loss of the chosen prompts on the views of lowest mean entropy, and its gradient."""
+    def _gradient(self, views: Array, scores: Array, chosen: tuple[int, ...], residuals: Array) -> tuple[None, Array]:
+        """Gradient of the mean loss of the chosen prompts on the views of lowest mean entropy."""
         xp = namespace(residuals)
-        entropies = xp.mean(xp.stack([entropy(scores[i, ...]) for i in chosen]), axis=0)
+        entropies = sum(entropy(scores[i, ...]) for i in chosen)
         kept = xp.argsort(entropies, stable=True)[: max(int(views.shape[0] * self.view_ratio), 1)]
-        total, gradient = 0.0, xp.zeros_like(residuals)
+        gradient = xp.zeros_like(residuals)
         for i in set(chosen):
-            share = chosen.count(i) / len(chosen)
-            loss, slope = entropy_of_mean(scores[i, ...][kept, :])
-            below = logits_to_text(share * slope, views[kept, :], self.logit_scale)
-            total, gradient[i, ...] = total + share * loss, self._pull_back(self._context(residuals[i, ...]), below)
-        return total, gradient
+            _, slope = entropy_of_mean(scores[i, ...][kept, :])
+            below = logits_to_text(chosen.count(i) / len(chosen) * slope, views[kept, :], self.logit_scale)
+            gradient[i, ...] = self._pull_back(self._context(residuals[i, ...]), below)
+        return None, gradient
 
     def learn(self, buffer: PromptBuffer) -> None:
         self._buffer = buffer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -151,7 +151,7 @@ class HisTPT(OnlinePromptTuning):
         hard = banks.hard[index(newest_first(self.hard_size, image))]
         return {"local": local, "hard": hard, "global": self.as_own(banks.bank_prototypes[0])}
 
-    def plan(self, views: Array) -> tuple[Banks, Array, Array, AdamW]:
+    def plan(self, views: Array) -> tuple[Any, ...]:
         """Banks, context, its text features and the optimizer after an image."""
         scores = logits(views, self._text, self.logit_scale)
         kept = select_lowest_entropy(scores, self.view_ratio)
@@ -171,16 +171,17 @@ class HisTPT(OnlinePromptTuning):
     def _banks_with(self, text: Array, entropy: float) -> Banks:
         """The banks after the text features (K, d) and the entropy of the next image. Of equal entropies the newer
         entry counts as harder."""
-        image, before, xp = self._n_seen, self._banks, namespace(text)
+        image, before = self._n_seen, self._banks
         local, entropies = stored(before.local, image, text), stored(before.entropies, image, entropy)
         newest = newest_first(self.local_size, image)
         hardest = newest[np.argsort(-quantize(entropies[newest]), stable=True)[: self.n_hard]]
-        hard = stored(before.hard, image, xp.mean(local[Backend.of(text).index(hardest)], axis=0))
+        hard = stored(before.hard, image, local[Backend.of(text).index(hardest)].mean(axis=0))
         oldest = (local[(image + 1) % self.local_size] + hard[(image + 1) % self.hard_size]) / 2
         average = self.momentum * before.bank_prototypes[0] + (1 - self.momentum) * oldest if image else text
-        return Banks(local, entropies, hard, xp.stack([average, xp.mean(local, axis=0), xp.mean(hard, axis=0)]))
+        prototypes = namespace(text).stack([average, local.mean(axis=0), hard.mean(axis=0)])
+        return Banks(local, entropies, hard, prototypes)
 
-    def learn(self, step: tuple[Banks, Array, Array, AdamW]) -> None:
+    def learn(self, step: tuple[Any, ...]) -> None:
         self._banks, self._context, self._text, self._optimizer = step
 
     def score(self, views: Array) -> Array:

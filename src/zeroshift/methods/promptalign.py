@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from zeroshift.arrays import Array, Backend, namespace, to_numpy
 from zeroshift.methods._shared.image_method import EpisodicImageMethod
-from zeroshift.methods._shared.prompt_tuned import check_classes, check_start
+from zeroshift.methods._shared.prompt_tuned import check_start
 from zeroshift.methods._shared.source_statistics import checked_source
-from zeroshift.methods._shared.towers import CoupledPrompts, LayerOutput
+from zeroshift.methods._shared.towers import CoupledPrompts, LayerOutput, check_classes
 from zeroshift.methods._shared.tuning import AdamW, entropy_of_mean, logits_to_text, tune
 from zeroshift.parameters import Model, Number, array_parameter, model_parameter, parameter
 from zeroshift.views import select_lowest_entropy
@@ -128,8 +128,7 @@ class PromptAlign(EpisodicImageMethod):
     )
 
     def _validate(self) -> None:
-        fix = "prototypes=maple.text(maple.parameters)"
-        check_classes("maple", self.maple, self.prototypes, fix)
+        check_classes("maple", self.maple, self.prototypes)
         if self.layers > self.maple.n_layers:
             raise ValueError(f"layers must be at most the {self.maple.n_layers} the image side has; got {self.layers}.")
         shape, backend = self.maple.token_shape, Backend.of(self.prototypes)
@@ -144,6 +143,7 @@ class PromptAlign(EpisodicImageMethod):
         with backend.computing():
             self._initial_parameters: Array = self.as_float64(self.maple.parameters)
             self._initial_text: Array = self.as_float64(self.maple.text(self._initial_parameters))
+        fix = "prototypes=maple.text(maple.parameters)"
         check_start(self._initial_text, self.prototypes, "maple's trained prompts", fix)
 
     @property

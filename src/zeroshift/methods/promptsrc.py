@@ -9,8 +9,7 @@ import numpy as np
 
 from zeroshift.arrays import Array, Backend, as_array, check_labels, namespace
 from zeroshift.methods._shared.image_method import ImageInput
-from zeroshift.methods._shared.prompt_tuned import check_classes
-from zeroshift.methods._shared.towers import IndependentPrompts
+from zeroshift.methods._shared.towers import IndependentPrompts, check_classes
 from zeroshift.methods._shared.trained_prompts import Trained, TrainedPrompts
 from zeroshift.methods._shared.training import label_loss
 from zeroshift.methods._shared.tuning import logits_to_text
@@ -162,13 +161,10 @@ class PromptSRC(TrainedPrompts, ImageInput):
     def _default_start(self) -> np.ndarray:
         return self.towers.parameters
 
-    def _epoch_weights(self) -> np.ndarray | None:
-        return epoch_weights(self.epochs, *self.average) if self.average and self.epochs else None
-
-    def _train(self) -> Trained:
+    def _train(self, weights: np.ndarray | None = None) -> Trained:
         if not restoring():
             self._plain_features = self.as_float64(self.towers.encode_without_prompts(self.support[0]))
-        return super()._train()
+        return super()._train(epoch_weights(self.epochs, *self.average) if self.average and self.epochs else None)
 
     def _gradient(self, rows: np.ndarray, prompts: Array) -> tuple[Array, Array]:
         images, scale = self.support[0], self.logit_scale

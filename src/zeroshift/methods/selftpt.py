@@ -69,8 +69,8 @@ def contrast(embeddings: Array, n_classes: int, temperature: float = TEMPERATURE
     """
     xp, n = namespace(embeddings), embeddings.shape[0]
     numbers = xp.arange(n, device=Backend.of(embeddings).device)
-    others = numbers[:, None] != numbers
-    partners = others & (numbers[:, None] % n_classes == numbers % n_classes)
+    gaps = numbers[:, None] - numbers
+    others, partners = gaps != 0, (gaps != 0) & (gaps % n_classes == 0)
     targets = xp.astype(partners, embeddings.dtype) / max(1, n // n_classes - 1)
     similarities = embeddings @ embeddings.T / temperature
     # Not -inf, which times zero would be NaN.
@@ -253,7 +253,7 @@ class SelfTPT(PromptTuned):
         merge=lambda mine, theirs: mine,
     )
     _text: Array = state(
-        lambda self: self.prototypes64 if restoring() else self._head_of(self._context),
+        lambda self: self.prototypes64 if restoring() else self._classifier_of(self._context),
         merge=lambda mine, theirs: mine,
     )
 
@@ -275,7 +275,7 @@ class SelfTPT(PromptTuned):
         """The adapted embeddings (n, width)."""
         return self.as_own(self._context)
 
-    def _head_of(self, context: Array) -> Array:
+    def _classifier_of(self, context: Array) -> Array:
         return self._classifier(self._text_features(context), self.n_classes)
 
     def _tuned(self) -> Array:

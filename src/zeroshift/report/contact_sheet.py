@@ -242,6 +242,7 @@ def page_context(
         "images_note": _images_note(n_samples, shown, noun),
         "rejected_label": visible(final.names[-1]),
         "reject_above": f"{rejects.above:g}" if rejects.above < 1 else None,
+        "cut": None if rejects.too_few else _cut_slider(rejects, final),
         "has_labels": comparison.features.labels is not None,
         "tiles": tiles,
         "command": visible(command),
@@ -255,6 +256,18 @@ def _images_note(total: int, shown: int, noun: str) -> str:
         f"{shown:,} of {_counted(total, noun)}: a page shows no more. Of classes with many {noun}s it shows those that "
         f"the method is least certain of. The file of predictions lists all {total:,}."
     )
+
+
+def _cut_slider(rejects: Rejects, final: ClassColumn) -> dict[str, Any]:
+    """Where the slider stands, and how many images of the whole set are above each of its 101 positions."""
+    above = (np.count_nonzero(rejects.scores > hundredths / 100) for hundredths in range(101))
+    return {
+        "value": f"{rejects.above:.2f}",
+        "number": len(final.names) - 1,
+        "count": rejects.count,
+        "total": len(rejects.scores),
+        "above": " ".join(map(str, above)),
+    }
 
 
 def _class_sections(
@@ -354,11 +367,13 @@ def _tile(
         },
         "best": {"label": visible(names[best]), "probability": _probability(after, i)} if rejected else None,
         "number": int(final.indices[i]),
+        "best_number": best if rejected else None,
         "rejected": rejected,
         "changed": bool(best != before.predictions[i]),
         "certain": f"{probabilities[0]:.4f}",
         "moved": f"{probabilities[0] - probabilities[1]:.4f}",
         "reject": f"{rejects.scores[i]:.2f}",
+        "reject_exact": f"{rejects.scores[i]:.6g}",
         "truth": None,
     }
     if labels is not None:

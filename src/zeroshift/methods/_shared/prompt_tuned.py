@@ -10,7 +10,7 @@ import numpy as np
 
 from zeroshift.arrays import Array, Backend, namespace, to_numpy
 from zeroshift.method import EpisodicMethod, Method, OnlineViewMethod
-from zeroshift.methods._shared.towers import DeepPrompts, PromptedText
+from zeroshift.methods._shared.towers import PromptedText, check_classes
 from zeroshift.methods._shared.tuning import AdamW, entropy_of_mean, logits_to_text, tune
 from zeroshift.parameters import Model, Number, model_parameter, parameter
 from zeroshift.views import select_lowest_entropy
@@ -23,20 +23,6 @@ MAX_PROTOTYPE_GAP = 1e-2
 
 It covers rounding in half precision, but not another prompt.
 """
-
-
-def check_classes(
-    name: str,
-    model: PromptedText | DeepPrompts,
-    prototypes: Array,
-    fix: str = "make both from the same encoder and class names",
-) -> None:
-    """ValueError if the model called `name` is of other classes than the prototypes (K, d), or of another d."""
-    if (model.n_classes, model.dimension) != (classes := tuple(prototypes.shape)):
-        raise ValueError(
-            f"{name} has {model.n_classes} classes in d = {model.dimension}, the prototypes have "
-            f"{classes[0]} in d = {classes[1]}. Fix: {fix}."
-        )
 
 
 def check_start(features: Array, prototypes: Array, made_by: str, fix: str) -> None:

@@ -18,10 +18,8 @@ from zeroshift.serialization import restoring
 
 MOMENTUM = 0.9
 
-EPOCHS = ((1, 50), (4, 100))
+EPOCHS = ((1, 50), (4, 100), (np.inf, 200))
 """Most samples per class, and CoOp's number of epochs."""
-
-MOST_EPOCHS = 200
 
 
 def planned_epochs(
@@ -135,21 +133,16 @@ class TrainedPrompts(Method):
     def _first_values(self) -> Array:
         return self.as_float64(self._start)
 
-    def _train(self) -> Trained:
+    def _train(self, weights: np.ndarray | None = None) -> Trained:
         if restoring():  # what was trained is in the file
             return Trained(self._first_values(), self.zeros(len(self.rates)))
-        values, losses = descend(
-            self._first_values(), self._gradient, self._planned(), self.weight_decay, self._epoch_weights()
-        )
+        start = self._first_values()
+        values, losses = descend(start, self._gradient, self._planned(), self.weight_decay, weights)
         return Trained(values, self.as_own(losses))
 
     def _planned(self) -> Iterator[tuple[float, list[np.ndarray]]]:
         samples = len(self._labels)
         return planned_epochs(samples, self._n_epochs, self.batch_size, self.rate, self.seed, self.order)
-
-    def _epoch_weights(self) -> np.ndarray | None:
-        """Weights of what is learned after each epoch; None takes the last."""
-        return None
 
     def _batch(self, rows: np.ndarray) -> tuple[Array, Array]:
         """Features (n, d) and labels (n,) of support samples."""
@@ -161,7 +154,7 @@ class TrainedPrompts(Method):
         if self.epochs is not None:
             return self.epochs
         shots = int(np.bincount(self._labels).max())
-        return next((epochs for most, epochs in EPOCHS if shots <= most), MOST_EPOCHS)
+        return next(epochs for most, epochs in EPOCHS if shots <= most)
 
     @property
     def losses(self) -> np.ndarray:

@@ -4,7 +4,6 @@
 const find = (id) => document.getElementById(id);
 const tiles = [...document.querySelectorAll("#images .group li")];
 const groups = [...document.querySelectorAll("#images .group:not(#sorted)")];
-const places = new Map(tiles.map((tile) => [tile, tile.parentElement]));
 const names = new Map(tiles.map((tile) => [tile, tile.querySelector(".file").textContent.toLowerCase()]));
 const controls = ["by-name", "by-class", "by-kind", "below", "order"].map(find);
 const [byName, byClass, byKind, below, order] = controls;
@@ -25,14 +24,96 @@ const ranks = {
   reject: (tile) => -Number(tile.dataset.reject),
 };
 
+// The cut: a preview of what another --reject-above would reject.
+const cut = find("cut");
+const asWritten = new Map(tiles.map((tile) => [tile, "rejected" in tile.dataset]));
+const answers = new Map(tiles.map((tile) => {
+  const answer = tile.querySelector(".best span") ?? tile.querySelector("strong");
+  return [tile, answer.cloneNode(true)];
+}));
+let cutMoved = false;
+
+// Rejected pictures: the less like any class, the earlier. Others: the less certain, the earlier.
+function inGroup(tile) {
+  return "rejected" in tile.dataset ? -Number(tile.dataset.reject) : Number(tile.dataset.certain);
+}
+
+// A group that the page does not have is made when a picture needs it.
+function groupOf(tile) {
+  const number = tile.dataset.class;
+  const found = groups.find((group) => group.id === `class-${number}`);
+  if (found) return found.querySelector("ul");
+  const name = tile.querySelector("strong bdi").textContent;
+  const made = groups[0].cloneNode(true);
+  made.id = `class-${number}`;
+  made.querySelector("bdi").textContent = name;
+  made.querySelector("ul").replaceChildren();
+  if (number === cut.dataset.number) groups[0].before(made);
+  else groups[0].parentElement.append(made);
+  groups.push(made);
+  byClass.append(new Option(name, number));
+  return made.querySelector("ul");
+}
+
+function mark(tile, name, holds) {
+  if (holds) tile.dataset[name] = "";
+  else delete tile.dataset[name];
+}
+
+function setRejected(tile, rejected) {
+  const data = tile.dataset;
+  const answer = answers.get(tile);
+  data.best ??= data.class;
+  data.class = rejected ? cut.dataset.number : data.best;
+  mark(tile, "rejected", rejected);
+  const label = document.createElement("bdi");
+  label.textContent = cut.dataset.label;
+  const strong = tile.querySelector("strong");
+  strong.replaceChildren(...(rejected ? [label] : answer.cloneNode(true).childNodes));
+  tile.querySelector(".best")?.remove();
+  if (rejected) {
+    const best = document.createElement("p");
+    best.className = "score best";
+    best.append("best class ", ...answer.cloneNode(true).childNodes);
+    strong.parentElement.after(best);
+  }
+  const truth = tile.querySelector(".truth");
+  if (!truth) return;
+  const right = truth.querySelector("bdi").textContent === answer.querySelector("bdi").textContent;
+  const verdict = truth.querySelector("span:last-of-type");
+  verdict.textContent = rejected ? "rejected" : right ? "right" : "wrong";
+  verdict.className = right && !rejected ? "gain" : "loss";
+  mark(tile, "wrong", rejected || !right);
+}
+
+function applyCut() {
+  const above = Number(cut.value);
+  const moved = above !== Number(cut.defaultValue);
+  cutMoved ||= moved;
+  for (const tile of cutMoved ? tiles : []) {
+    const rejected = moved ? Number(tile.dataset.reject) > above : asWritten.get(tile);
+    if (rejected !== "rejected" in tile.dataset) setRejected(tile, rejected);
+  }
+  const { total, label, count } = cut.dataset;
+  const counts = cut.dataset.above.split(" ");
+  find("cut-note").textContent = moved
+    ? `Above ${above}: ${counts[Math.round(100 * above)]} of ${total} ${noun} would be ${label}`
+    : `${count} of ${total} ${noun} are ${label}, as in the file of predictions`;
+}
+
 function update() {
   const rank = ranks[order.value];
   const list = find("sorted").firstElementChild;
   if (rank) list.append(...[...tiles].sort((a, b) => rank(a) - rank(b)));
-  else for (const tile of tiles) places.get(tile).append(tile);
+  else for (const tile of cutMoved ? [...tiles].sort((a, b) => inGroup(a) - inGroup(b)) : tiles) groupOf(tile).append(tile);
   for (const tile of tiles) tile.hidden = !matches(tile);
   find("sorted").hidden = !rank;
-  for (const group of groups) group.hidden = Boolean(rank) || !group.querySelector("li:not([hidden])");
+  for (const group of groups) {
+    group.hidden = Boolean(rank) || !group.querySelector("li:not([hidden])");
+    if (cutMoved && !rank) {
+      group.querySelector(".caption").textContent = `${group.querySelectorAll("li").length} ${noun} on this page`;
+    }
+  }
   find("count").textContent = `${shown().length} of ${tiles.length} ${noun}`;
 }
 
@@ -41,11 +122,20 @@ function shown() {
 }
 
 for (const control of controls) control.addEventListener("input", update);
+cut?.addEventListener("input", () => {
+  applyCut();
+  update();
+});
 find("reset").addEventListener("click", () => {
   for (const control of controls) control.value = "";
+  if (cut) {
+    cut.value = cut.defaultValue;
+    applyCut();
+  }
   update();
 });
 find("filters").hidden = false;
+if (cut) applyCut();
 update(); // a browser keeps what was typed when a page is loaded again
 
 // Enlarging.
