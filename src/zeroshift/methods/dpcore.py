@@ -115,7 +115,7 @@ class DPCore(ImageMethod):
         "memory_is_bounded": "a batch that differs from the source and from earlier ones adds a prompt; set capacity",
     }
 
-    source: Moments = array_parameter(
+    source: tuple[Array, Array] = array_parameter(
         "Mean and standard deviation (width,) of the image states before the shift. `source_statistics` computes them."
     )
     n_tokens: int = parameter(Number(low=1, integer=True), "Tokens per prompt.", default=8)
@@ -162,7 +162,7 @@ class DPCore(ImageMethod):
         super()._validate()
         fix = "source=source_statistics(vision, images, prototypes)"
         pair = checked_source(self.source, ("mean", "std"), lambda given: (self.vision.width,), fix)
-        self.source = Moments(*map(self.as_own, pair))
+        self.source = self._target = Moments(*map(self.as_own, pair))
 
     def _prepare(self) -> None:
         width = self.vision.width
@@ -180,10 +180,10 @@ class DPCore(ImageMethod):
         return self.batch_size
 
     def plan(self, images: Array) -> CoresetStep:
+        if len(images) == 1:
+            return CoresetStep(self.score(images), self._coreset)
         plain = self._encode(images)
         known = self._known(images, plain)
-        if len(plain.states) == 1:
-            return CoresetStep(self._scores(known.output if known else plain), self._coreset)
         if known:
             prompt, last = self._tuned(images, known.prompt, self.steps_known)
             coreset = self._coreset.refined(self.momentum * known.weights, moments(last.states), prompt)
@@ -212,7 +212,7 @@ class DPCore(ImageMethod):
         weights = softmax(-distance(own, stored, std_weight) / self.temperature)
         prompt = (weights[:, None, None] * self._coreset.prompts).sum(axis=0)
         output = self._encode(images, prompt)
-        before, after = (distance(one, self.source, std_weight) for one in (own, moments(output.states)))
+        before, after = (distance(one, self._target, std_weight) for one in (own, moments(output.states)))
         return KnownBatch(weights, prompt, output) if after < self.threshold * before else None
 
     def _tuned(self, images: Array, prompt: Array, steps: int) -> tuple[Array, VisionOutput]:
@@ -220,7 +220,7 @@ class DPCore(ImageMethod):
 
         def gradient(prompt: Array) -> tuple[VisionOutput, Array]:
             output = self._encode(images, prompt)
-            to_states = distance_gradient(output.states, self.source, self.std_weight)
+            to_states = distance_gradient(output.states, self._target, self.std_weight)
             return output, self.as_float64(self.vision.pull_back(images, prompt, to_states))
 
         prompt, outputs = tune(prompt, gradient, AdamW(self.rate, weight_decay=self.weight_decay), steps)
