@@ -103,31 +103,6 @@ def test_agrees_with_the_specification(problem, steps_known, tmp_path):
         np.testing.assert_allclose(arrays[name], [element[place].numpy() for element in coreset], atol=1e-8)
 
 
-def test_a_prompt_moves_the_batch_towards_the_source(problem, tmp_path):
-    method = make_method(problem, steps_new=50, threshold=0.0)
-    batch = problem.features[:8]
-    method.adapt(batch)
-    target, prompt = Moments(*method.source), saved_state(method, tmp_path)["prompts"][0]
-    before, after = (
-        distance(moments(method.vision.encode(batch, tokens).states), target, 1.0) for tokens in (None, prompt)
-    )
-    assert after < 0.8 * before
-
-
-def test_the_first_batch_is_new_and_known_the_second_time(problem, tmp_path):
-    method = make_method(problem, steps_new=50)
-    first = method.adapt_scores(problem.features[:8])
-    assert method.coreset_size == 1
-    kept = saved_state(method, tmp_path)["prompts"][0]
-    again = method.adapt_scores(problem.features[:8])
-    assert method.coreset_size == 1
-    # With the stored prompt, before the step; not the result of the pass before the last of fifty steps.
-    features = method.vision.encode(problem.features[:8], kept).features
-    np.testing.assert_allclose(again, SCALE * features @ problem.prototypes.T, atol=1e-10)
-    assert np.abs(again - first).max() > 0
-    assert np.abs(saved_state(method, tmp_path)["prompts"][0] - kept).max() > 0
-
-
 def test_nothing_is_learned_from_a_single_image(problem, tmp_path):
     method = make_method(problem)
     answer = method.adapt(problem.features[0])

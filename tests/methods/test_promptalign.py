@@ -4,11 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from zeroshift.methods._shared.towers import LayerOutput
 from zeroshift.methods.promptalign import PromptAlign, alignment
-from zeroshift.methods.tpt import TPT
 from zeroshift.testing import make_problem
-from zeroshift.testing.case import fingerprint
 from zeroshift.testing.examples import MAPLE_REACH, ExampleMaple, example_token_source
 
 SCALE = 20.0
@@ -121,41 +118,6 @@ def test_alignment_is_torchs_loss_and_gradient():
     loss, found = alignment(tokens, means, variances)
     assert float(loss) == pytest.approx(expected.item(), abs=1e-12)
     np.testing.assert_allclose(found, gradient, atol=1e-14)
-
-
-def test_without_alignment_and_image_prompts_it_is_tpt(problem, views):
-    """If the image side does not depend on the parameters, the step is TPT's on the context."""
-
-    class TextOnly(ExampleMaple):
-        def encode_images(self, images, parameters, layers=0):
-            return LayerOutput(images, super().encode_images(images, parameters, layers).tokens)
-
-        def pull_back_images(self, images, parameters, upstream):
-            assert not upstream.tokens.any()
-            return 0 * parameters
-
-    maple = TextOnly(problem.prototypes)
-    settings = {"logit_scale": SCALE, "view_ratio": RATIO, "rate": 5e-3}
-    method = make_method(problem, maple=maple, align_weight=0.0, rate=5e-3)
-    tpt = TPT(problem.prototypes, text=maple._text, **settings)
-    np.testing.assert_allclose(method.adapt_views(views), tpt.adapt_views(views), atol=1e-12)
-
-
-def test_prompts_are_restored_after_every_image(problem, views):
-    method = make_method(problem, maple=ExampleMaple(problem.prototypes))
-    first, before = method.adapt_views(views), fingerprint(method.maple)
-    assert np.array_equal(method.adapt_views(views[::-1])[::-1], first)
-    assert np.array_equal(np.stack([make_method(problem).adapt_views(image) for image in views]), first)
-    assert fingerprint(method.maple) == before
-    assert method.n_seen == 8
-    assert np.array_equal(method.predict_views(views), first)
-    assert method.n_seen == 8
-
-
-def test_the_source_may_have_more_layers_than_are_aligned(problem, views):
-    means, variances = example_token_source(problem.prototypes)
-    shorter = make_method(problem, source=(means[:2], variances[:2]))
-    assert np.array_equal(shorter.adapt_views(views), make_method(problem).adapt_views(views))
 
 
 @pytest.mark.parametrize(

@@ -106,15 +106,6 @@ def test_the_noise_is_within_its_limits_and_starts_as_clipped_normal(noises):
         assert np.array_equal(noises[-1], noises[0]) == same
 
 
-def test_a_step_lowers_the_distance_of_the_views(noises):
-    views, method = AUTHORS["tnt_views"][0], make_method("float64", entropy_weight=0.0, view_ratio=1.0, rate=1e-4)
-    method.adapt_views(views)
-    before, after = (
-        mean_distance(method.vision.encode_with_noise(views, noise))[0] for noise in (noises[0], noises[-1])
-    )
-    assert after < before
-
-
 def test_the_temperature_of_the_vote():
     """Machine epsilon: one vote for each view; larger: the votes are shared."""
     method, views = example(vote_ratio=0.3)
@@ -123,12 +114,6 @@ def test_the_temperature_of_the_vote():
     soft, _ = example(vote_ratio=0.3, temperature=0.1)
     shared = soft.adapt_views_scores(views)
     assert np.abs(shared - shared.round()).max() > 0.05
-
-
-def test_one_view_is_enough():
-    method, views = example()
-    assert method.adapt(views[:, 0]).shape == (4, 5)
-    np.testing.assert_array_equal(method.adapt(views[:, 0]), method.adapt_views(views[:, :1]))
 
 
 def test_wrong_inputs_are_named():

@@ -135,8 +135,8 @@ class PromptAlign(EpisodicImageMethod):
         pair = checked_source(
             self.source,
             ("means", "variances"),
-            # Of more layers than are aligned the first are taken.
-            lambda given: (*max(getattr(given, "shape", ())[:1], (self.layers,)), *shape),
+            # Any number of layers that is enough; the first are taken.
+            lambda given: (max([self.layers, *getattr(given, "shape", ())[:1]]), *shape),
             "source=zeroshift.encode.maple_statistics(maple, images), from images of before the shift",
         )
         self.source = tuple(map(self.as_own, pair))
