@@ -176,6 +176,39 @@ def test_a_state_that_does_not_fit_its_header_is_rejected(saved, damage):
         OnlineADAPT.load(saved[0])
 
 
+@pytest.mark.parametrize(
+    ("cls", "parameters", "changed"),
+    [
+        (methods.TDA, {}, {"negative_masks": np.zeros(13 * 6)}),
+        (methods.TDA, {}, {"negative_masks": np.zeros((6, 13))}),
+        (methods.TCA, {}, {"tokens": np.zeros((6, 3, 16))}),
+        (methods.TCA, {}, {"tokens": np.zeros((6, 3, 1, 1, 16))}),
+        (methods.T3A, {"filter_size": None, "released": True}, {"features": np.zeros((6, 5))}),
+        (methods.DOTA, {}, {"waiting": np.zeros((2, 5)), "waiting_labels": np.zeros((2, 6))}),
+        (methods.DMN, {}, {"grams": np.zeros(3), "entries": np.zeros(3)}),
+    ],
+)
+def test_arrays_of_another_shape_are_rejected_when_loading(cls, parameters, changed, tmp_path):
+    """They were loaded, and the next call failed; or the error did not name the file."""
+    problem = make_problem()
+    method = cls(problem.prototypes, **parameters)
+    method.save(tmp_path / "state")
+    arrays, header = read_tensors(tmp_path / "state", kind="state", schema=2)
+    write_tensors(tmp_path / "state", {**arrays, **{f"state/{name}": array for name, array in changed.items()}}, header)
+    with pytest.raises(FileFormatError, match="does not contain the state that its header describes"):
+        cls.load(tmp_path / "state")
+
+
+def test_samples_without_numbers_take_no_time_to_load(tmp_path):
+    """Every one of a million million samples without numbers, which take no place in a file, was learned."""
+    methods.DOTA(np.ones((1, 1))).save(tmp_path / "state")
+    arrays, header = read_tensors(tmp_path / "state", kind="state", schema=2)
+    waiting = np.zeros((10**12, 0))
+    write_tensors(tmp_path / "state", {**arrays, "state/waiting": waiting, "state/waiting_labels": waiting}, header)
+    with pytest.raises(FileFormatError, match="does not contain the state that its header describes"):
+        methods.DOTA.load(tmp_path / "state")
+
+
 def test_missing_files_and_files_of_another_kind_are_rejected(tmp_path):
     with pytest.raises(FileNotFoundError, match="no file at"):
         ZeroShot.load(tmp_path / "nothing")

@@ -62,6 +62,8 @@ def _waiting_samples(tensors: Tensors) -> None:
     means, counts, sums = (tensors.get(f"state/{name}") for name in ("means", "counts", "sums"))
     if means is None or counts is None or sums is None or not len(samples):
         return
+    if samples.shape[1:] != means.shape[1:] or labels.shape != (len(samples), len(means)):
+        raise ValueError(f"samples {samples.shape} with labels {labels.shape} waited for means {means.shape}")
     for x, y in zip(samples, labels, strict=True):
         centred = (x - means) * (y**0.5)[:, None]
         sums = sums + centred[:, :, None] * centred[:, None, :]

@@ -181,8 +181,9 @@ class DroppingSupports(AllSupports):
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
         samples, classes = arrays["features"], to_numpy(arrays["classes"]).astype(np.int64)
         entropies = to_numpy(arrays["entropies"]).astype(np.float64)
-        if classes.shape != (len(samples),) or entropies.shape != classes.shape:
-            raise ValueError(f"{len(samples)} supports, {classes.shape} classes and {entropies.shape} entropies")
+        n, width = len(classes), self._samples.shape[1]
+        if tuple(samples.shape) != (n, width) or classes.shape != (n,) or entropies.shape != (n,):
+            raise ValueError(f"supports {tuple(samples.shape)}, classes {classes.shape}, entropies {entropies.shape}")
         if len(classes) and not 0 <= classes.min() <= classes.max() < len(self._sums):
             raise ValueError(f"the classes of the supports must be from 0 to {len(self._sums) - 1}")
         self._samples, self._classes, self._entropies = samples, classes, entropies

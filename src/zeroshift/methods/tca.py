@@ -259,8 +259,9 @@ class TokenReservoir:
         """The saved tokens may have another number of layers and another width."""
         entropies = to_numpy(arrays["entropies"]).astype(np.float64)
         tokens = arrays["tokens"]
-        if entropies.shape != self.entropies.shape or tuple(tokens.shape[:2]) != entropies.shape:
-            raise ValueError(f"the saved reservoir has shape {entropies.shape}, not {self.entropies.shape}")
+        shape = self.entropies.shape
+        if entropies.shape != shape or tokens.ndim != 4 or tuple(tokens.shape[:2]) != shape or 0 in tokens.shape:
+            raise ValueError(f"tokens {tuple(tokens.shape)} and entropies {entropies.shape} do not fit {shape}")
         self.tokens, self.entropies = tokens, np.where(entropies < 0, np.inf, entropies)
 
     def check_seen(self, n_seen: int) -> None:

@@ -121,20 +121,19 @@ class ClassMemory:
         return {**arrays, **({} if self.masks is None else {"masks": self.masks})}, {}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        rows, arrivals = (to_numpy(arrays[name]).astype(np.int64).reshape(-1) for name in ("rows", "arrivals"))
-        entropies = to_numpy(arrays["entropies"]).astype(np.float64).reshape(-1)
-        for name, own in self.state()[0].items():
-            if int(np.prod(arrays[name].shape)) != int(np.prod(own.shape)):
+        for name, own in (("entries", self.entries), ("masks", self.masks)):
+            if own is not None and tuple(arrays[name].shape) != tuple(own.shape):
                 raise ValueError(f"{name} has shape {tuple(arrays[name].shape)}, not {tuple(own.shape)}")
+        # Files of schema version 1 have them in one dimension.
+        slots = (to_numpy(arrays[name]).reshape(self.rows.shape) for name in ("rows", "arrivals", "entropies"))
+        rows, arrivals, entropies = slots
         used = np.sort(rows[rows != 0])
         if not np.array_equal(used, 1 + np.arange(len(used))):
             raise ValueError("the rows of the samples are not numbered 1, 2, ...")
         if not (np.array_equal(rows > 0, entropies >= 0) and np.array_equal(rows > 0, arrivals > 0)):
             raise ValueError("some samples have no entropy or arrival number, or some of these no sample")
-        shape = self.rows.shape
-        self.rows, self.arrivals = rows.reshape(shape), arrivals.reshape(shape)
-        self.entropies = np.where(self.rows > 0, entropies.reshape(shape), np.inf)
-        self.entries, self.used = arrays["entries"].reshape(self.entries.shape), 1 + len(used)
+        self.rows, self.arrivals, self.entropies = rows, arrivals, np.where(rows > 0, entropies, np.inf)
+        self.entries, self.used = arrays["entries"], 1 + len(used)
         if self.masks is not None:
             self.masks = arrays["masks"]
 
