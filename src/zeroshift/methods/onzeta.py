@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from zeroshift.arrays import Array, Backend, namespace
 from zeroshift.frozen import Expression
@@ -12,13 +12,24 @@ from zeroshift.method import OnlineMethod
 from zeroshift.methods._shared.similarity import inner_products
 from zeroshift.parameters import Number, Optional, parameter, state
 from zeroshift.state_checks import unit_length, within
-from zeroshift.zero_shot import Observation, observe, softmax
+from zeroshift.zero_shot import softmax
 
 SAMPLES_PER_CLASS = 50
 """Assumed for a stream of unknown length: those of ImageNet's test set, for which the authors' constants are."""
 
 TINY = 1e-12
 """A proxy whose length would fall to this is not moved: the sample would cancel it."""
+
+
+class Posteriors(NamedTuple):
+    """Samples, and what both classifiers say about them now."""
+
+    features: Array
+    """(n, d)."""
+    text: Array
+    """Of the text, with corrected labels (n, K)."""
+    proxies: Array
+    """(n, K)."""
 
 
 class OnZeta(OnlineMethod):
@@ -100,35 +111,23 @@ class OnZeta(OnlineMethod):
         length = self.stream_length or SAMPLES_PER_CLASS * self.n_classes
         return self.proxy_weight * math.sqrt(min(1.0, (self._n_seen + 1) / length))
 
-    def observe(self, features: Array) -> Observation:
-        return observe(features, self.prototypes64, self.logit_scale)
+    def observe(self, features: Array) -> Posteriors:
+        text = self.logit_scale * inner_products(features, self.prototypes64) + self._dual
+        proxies = inner_products(features, self._proxies) / self.proxy_temperature
+        return Posteriors(features, softmax(text), softmax(proxies))
 
-    def _posteriors(self, x: Observation) -> tuple[Array, Array]:
-        """Of the corrected text classifier and of the proxies, (n, K) each."""
-        cosines = inner_products(x.features, self._proxies)
-        return softmax(x.logits + self._dual), softmax(cosines / self.proxy_temperature)
+    def learn(self, x: Posteriors) -> None:
+        xp, slower = namespace(x.features), math.sqrt(self._n_seen + 1)
+        step = self.proxy_step / (slower * self.proxy_temperature)
+        moved = self._proxies - (step * (x.proxies - x.text))[:, None] * x.features
+        lengths = xp.linalg.vector_norm(moved, axis=1, keepdims=True)
+        self._proxies = xp.where(lengths > TINY, moved / xp.clip(lengths, min=TINY), self._proxies)
+        missing = self.minimal_share / self.n_classes - x.text
+        self._dual = xp.clip(self._dual + self.dual_step / slower * missing, min=0.0)
 
-    def plan(self, x: Observation) -> tuple[Array, Array]:
-        xp = namespace(x.logits)
-        q, v = (posterior[0] for posterior in self._posteriors(Observation(*(part[None] for part in x))))
-        slower = math.sqrt(self._n_seen + 1)
-        dual = xp.clip(self._dual - self.dual_step / slower * (q - self.minimal_share / self.n_classes), min=0.0)
-        step = self.proxy_step / (slower * self.proxy_temperature) * (v - q)
-        moved = self._proxies - step[:, None] * x.features
-        lengths = xp.linalg.vector_norm(moved, axis=1)
-        if bool(xp.any(lengths <= TINY)):
-            moved = xp.where((lengths > TINY)[:, None], moved, self._proxies)
-            lengths = xp.linalg.vector_norm(moved, axis=1)
-        moved /= lengths[:, None]
-        return moved, dual
-
-    def learn(self, step: tuple[Array, Array]) -> None:
-        self._proxies, self._dual = step
-
-    def score(self, x: Observation) -> Array:
+    def score(self, x: Posteriors) -> Array:
         weight = self._weight()
-        q, v = self._posteriors(x)
-        return weight * v + (1 - weight) * q
+        return weight * x.proxies + (1 - weight) * x.text
 
     def _frozen(self, x: Expression) -> Expression:
         weight = self._weight()
