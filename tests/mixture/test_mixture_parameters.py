@@ -56,7 +56,6 @@ def test_numbers_out_of_range_are_rejected(cls, name, value):
     [
         (OnlineAnchoredMixture, "staleness", 1.5),
         (OnlineAnchoredMixture, "order", "sorted"),
-        (OnlineAnchoredMixture, "ordered_weight", 1.1),
         (OnlineAnchoredMixture, "relative_samples", 0.0),
         (OnlineAnchoredMixture, "balance", -0.1),
         (OnlineAnchoredMixture, "half_life", 8.0),
@@ -73,9 +72,7 @@ def test_numbers_out_of_range_of_one_class_are_rejected(cls, name, value):
         cls(PROBLEM.prototypes, **{name: value})
 
 
-@pytest.mark.parametrize(
-    "name", ["order", "ordered_weight", "relative_samples", "balance", "half_life", "lag", "staleness"]
-)
+@pytest.mark.parametrize("name", ["order", "relative_samples", "balance", "half_life", "lag", "staleness"])
 def test_the_transductive_mixture_has_no_parameters_about_order(name):
     with pytest.raises(TypeError, match=name):
         TransductiveAnchoredMixture(PROBLEM.prototypes, **{name: 0.5})

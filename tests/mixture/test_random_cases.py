@@ -46,7 +46,6 @@ SHARED = {
 }
 ONLINE = SHARED | {
     "order": lambda draw: "none",
-    "ordered_weight": lambda draw: draw.uniform(0, 1),
     "relative_samples": lambda draw: 10 ** draw.uniform(-1, 2),
     "balance": lambda draw: draw.uniform(0, 1),
     "half_life": lambda draw: draw.uniform(16, 80),

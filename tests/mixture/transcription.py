@@ -89,7 +89,6 @@ class Settings:
     calm: float = 1 / 16
     # Online.
     order: str = "auto"
-    ordered_weight: float = 0.2
     relative_samples: float = 32.0
     balance: float = 0.75
     half_life: float | None = None
@@ -143,7 +142,7 @@ class Chain:
 
     def order(self):
         """g"""
-        return min(1.0, 2 * self.estimate()) if self.stay() else 0.0
+        return min(1.0, 2 * self.stay())
 
     def stay_and_order_of_next(self):
         return (0.0, 0.0) if self.last is None else (self.stay(), self.order())
@@ -212,6 +211,7 @@ class Statistics:
     counts: np.ndarray
     kappa: float
     rho: float
+    stay: float
     order: float
     few: float
     caution: float
@@ -347,6 +347,7 @@ def statistics(memory, labelled, t, settings):
         counts=counts,
         kappa=kappa,
         rho=n / (n + settings.reliability_samples * classes),
+        stay=memory.chain.stay(),
         order=g,
         few=h,
         caution=u,
@@ -381,7 +382,7 @@ def log_gaussians(both, weight, found):
 
 def log_answer(both, found, settings):
     """What the Gaussians say in an answer, and the proportions."""
-    weight = settings.weight * found.rho * (1 - (1 - settings.ordered_weight) * found.order)
+    weight = settings.weight * found.rho * min(1, 2 * (1 - found.stay) / (1 + found.stay))
     weight *= 1 - (1 - settings.few_classes_weight) * found.few
     return log_gaussians(both, weight, found) + found.log_proportions
 

@@ -84,7 +84,6 @@ CONSTANTS = (
     Constant("varying", (0.2, 0.3, 0.45, 0.5), CAUTION, end=0, end_name="least"),
     Constant("varying", (0.42, 0.45, 0.6, 0.7), CAUTION, end=1, end_name="enough"),
     # Nothing changes in random orders; benchmarks/ordered_streams.py is about the others.
-    Constant("ordered_weight", (0.03125, 0.0625, 0.25, 0.5), CAUTION, ONLINE),
     Constant("relative_samples", (8.0, 16.0, 64.0, 128.0), CAUTION, ONLINE),
     Constant("balance", (0.25, 0.5, 0.9, 1.0), CAUTION, ONLINE),
     Constant("few_classes_weight", (0.125, 0.25, 0.75, 1.0), CAUTION, TRANSDUCTIVE),
