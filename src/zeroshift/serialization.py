@@ -46,7 +46,7 @@ COUNTS_ROUNDS = ("iterations", "rounds", "steps", "epochs")
 MOST_ROUNDS = 10_000
 """Largest value of such a parameter in a file."""
 
-RETIRED = ("precision", "ordered_weight")
+RETIRED = ("precision", "ordered_weight", "spread_samples")
 """Parameters of methods of earlier versions, without which they continue from what they learned; files may name them.
 """
 

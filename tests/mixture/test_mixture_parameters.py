@@ -34,7 +34,6 @@ def test_pairs_in_the_wrong_order_are_rejected(cls, name):
         ("spread_range", 1.0),
         ("occurring", (0.5, 1.5)),
         ("varying", (-0.1, 0.5)),
-        ("spread_samples", -1),
         ("shrinkage", 0.0),
         ("shrinkage", 1.5),
         ("shrinkage_samples", float("nan")),

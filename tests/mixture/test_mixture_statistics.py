@@ -27,7 +27,6 @@ CONSTANTS = MixtureConstants(
     anchor_count=1.0,
     cautious_anchor_count=2.0,
     spread_range=(0.1, 5.0),
-    spread_samples=1.0,
     shrinkage=0.5,
     shrinkage_samples=1.0,
     reliability_samples=2.0,
@@ -82,8 +81,8 @@ def test_two_classes_in_the_plane():
 
 @pytest.mark.parametrize(
     ("changes", "spread"),
-    [({"spread_range": (0.1, 2.0)}, 2.0), ({"spread_range": (4.0, 5.0)}, 4.0), ({"spread_samples": 2.0}, 1.0)],
-    ids=["no more than the greatest", "no less than the least", "one while there are few samples"],
+    [({"spread_range": (0.1, 2.0)}, 2.0), ({"spread_range": (4.0, 5.0)}, 4.0)],
+    ids=["no more than the greatest", "no less than the least"],
 )
 def test_spread_of_the_anchors(changes, spread):
     """An anchor is (1.5, 1.5) + spread (0.5, -0.5), and counts as one sample next to two whose sum is (6, 0)."""

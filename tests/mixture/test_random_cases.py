@@ -34,7 +34,6 @@ SHARED = {
     "anchor_count": lambda draw: 10 ** draw.uniform(-2, 1.5),
     "cautious_anchor_count": lambda draw: 10 ** draw.uniform(-2, 1.5),
     "spread_range": lambda draw: pair(draw, 4),
-    "spread_samples": lambda draw: draw.uniform(0, 5),
     "shrinkage": lambda draw: draw.uniform(0.05, 1),
     "shrinkage_samples": lambda draw: draw.uniform(0, 10),
     "reliability_samples": lambda draw: draw.uniform(0, 40),

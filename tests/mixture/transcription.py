@@ -78,7 +78,6 @@ class Settings:
     anchor_count: float = 1.0
     cautious_anchor_count: float = 4.0
     spread_range: tuple[float, float] = (0.3, 3.0)
-    spread_samples: float = 2.0
     shrinkage: float = 0.75
     shrinkage_samples: float = 4.0
     reliability_samples: float = 32.0
@@ -307,12 +306,11 @@ def text_anchors(x, q, counts, t, kappa, u, p, settings):
     center = (1 - u) * q.sum(axis=1) @ x / n
     center = center + u * sum(c * m for c, m in zip(trust, centres, strict=True)) / trust.sum()
     text_center = (1 - u) * t.mean(axis=0) + u * trust @ t / trust.sum()
+    images = sum(c * float(np.sum((m - center) ** 2)) for c, m in zip(trust, centres, strict=True))
+    text = sum(c * float(np.sum((t_k - text_center) ** 2)) for c, t_k in zip(trust, t, strict=True))
     r = 1.0
-    if n > settings.spread_samples * len(t):
-        images = sum(c * float(np.sum((m - center) ** 2)) for c, m in zip(trust, centres, strict=True))
-        text = sum(c * float(np.sum((t_k - text_center) ** 2)) for c, t_k in zip(trust, t, strict=True))
-        if text > ZERO_TRACE:
-            r = min(max(math.sqrt(images / text), settings.spread_range[0]), settings.spread_range[1])
+    if text > ZERO_TRACE:
+        r = min(max(math.sqrt(images / text), settings.spread_range[0]), settings.spread_range[1])
     return [(1 - p) * (center + r * (t_k - text_center)) + p * t_k for t_k in t]
 
 

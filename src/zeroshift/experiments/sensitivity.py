@@ -72,7 +72,6 @@ CONSTANTS = (
     Constant("cautious_anchor_count", (1.0, 2.0, 8.0, 16.0), CENTRES),
     Constant("spread_range", (0.1, 0.15, 0.6, 0.9), CENTRES, end=0, end_name="least"),
     Constant("spread_range", (1.0, 1.5, 6.0, 12.0), CENTRES, end=1, end_name="greatest"),
-    Constant("spread_samples", (0.5, 1.0, 4.0, 8.0), CENTRES),
     Constant("shrinkage", (0.375, 0.6, 0.85, 0.95), LIKELIHOOD),
     Constant("shrinkage_samples", (1.0, 2.0, 8.0, 16.0), LIKELIHOOD),
     Constant("reliability_samples", (8.0, 16.0, 64.0, 128.0), LIKELIHOOD),

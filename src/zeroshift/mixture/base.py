@@ -70,9 +70,6 @@ class AnchoredMixture(TwoEncoderMethod):
         "Smallest and largest ratio between the spread of the images' class means and that of the prototypes.",
         default=(0.3, 3.0),
     )
-    spread_samples: float = parameter(
-        Number(low=0), "Average samples per class from which that ratio is estimated; it is 1 before.", default=2.0
-    )
     shrinkage: float = parameter(
         Number(low=0, high=1, above=True),
         "Share of the identity in the covariance after very many samples.",

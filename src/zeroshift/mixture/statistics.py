@@ -211,7 +211,6 @@ class MixtureConstants:
     anchor_count: float
     cautious_anchor_count: float
     spread_range: tuple[float, float]
-    spread_samples: float
     shrinkage: float
     shrinkage_samples: float
     reliability_samples: float
@@ -510,19 +509,19 @@ def _first_gaussians(
 ) -> Gaussians:
     """The classes in the features of the first encoder."""
     u, in_place = stream.combined, stream.few_classes * (1.0 - stream.order)
-    spread_range = constants.spread_range if n > constants.spread_samples * prototypes.shape[0] else None
     if not stream.order and Backend.of(prototypes).on_gpu:
 
         def on_gpu(*, recorded: bool) -> _GpuGaussians:
-            return _GpuGaussians(prototypes, spread_range, recorded=recorded)
+            return _GpuGaussians(prototypes, constants.spread_range, recorded=recorded)
 
-        with _RECORDINGS.use(prototypes, (prototypes.shape, spread_range), lambda: on_gpu(recorded=True)) as recorded:
+        key = prototypes.shape, constants.spread_range
+        with _RECORDINGS.use(prototypes, key, lambda: on_gpu(recorded=True)) as recorded:
             steps = recorded or on_gpu(recorded=False)
             found = steps.gaussians(sums, prototypes, n, anchor, u, in_place, constants)
         if found is not None:
             return found
     anchors = _text_anchors(
-        sums.counts, sums.weighted, sums.total, prototypes, n, anchor, u, in_place, spread_range
+        sums.counts, sums.weighted, sums.total, prototypes, n, anchor, u, in_place, constants.spread_range
     )  # fmt: skip
     return _gaussians(
         sums.counts, n, anchor, anchors, sums.weighted, sums.scatter, sums.total, stream.order, constants
@@ -538,13 +537,10 @@ def _text_anchors(
     anchor: Any,
     u: Any,
     in_place: Any,
-    spread_range: tuple[float, float] | None,
+    spread_range: tuple[float, float],
 ) -> Array:
     """(K, d) the prototypes moved to where the images are; if few classes occur in random order, partly left where they
-    are, by the share `in_place`: a class that does not occur then lies far from every image.
-
-    Without a range, the spread of the images' class means counts as that of the prototypes.
-    """
+    are, by the share `in_place`: a class that does not occur then lies far from every image."""
     xp = Backend.of(prototypes).xp
     positive_counts = xp.where(counts > 0, counts, xp.ones_like(counts))
     trust = counts / (counts + anchor)
@@ -552,13 +548,11 @@ def _text_anchors(
     share = trust / xp.sum(trust)
     center = (1.0 - u) * total / n + u * ((share / positive_counts) @ weighted)
     text_center = (1.0 - u) * xp.mean(prototypes, axis=0) + u * (share @ prototypes)
-    spread: Any = 1.0
-    if spread_range is not None:
-        text_spread = _spread(prototypes, text_center, trust)
-        image_spread = _spread(weighted / positive_counts[:, None], center, trust)
-        equal = text_spread <= ZERO_TRACE
-        ratio = image_spread / xp.where(equal, xp.ones_like(text_spread), text_spread)
-        spread = xp.where(equal, xp.ones_like(ratio), (ratio**0.5).clip(*spread_range))
+    text_spread = _spread(prototypes, text_center, trust)
+    image_spread = _spread(weighted / positive_counts[:, None], center, trust)
+    equal = text_spread <= ZERO_TRACE
+    ratio = image_spread / xp.where(equal, xp.ones_like(text_spread), text_spread)
+    spread = xp.where(equal, xp.ones_like(ratio), (ratio**0.5).clip(*spread_range))
     anchors = prototypes * ((1.0 - in_place) * spread + in_place)
     anchors += (1.0 - in_place) * (center - spread * text_center)
     return anchors
@@ -693,7 +687,7 @@ class _GpuGaussians:
     There are two graphs: the host has to see a few numbers in between.
     """
 
-    def __init__(self, prototypes: Array, spread_range: tuple[float, float] | None, *, recorded: bool) -> None:
+    def __init__(self, prototypes: Array, spread_range: tuple[float, float], *, recorded: bool) -> None:
         torch: Any = sys.modules["torch"]
         self._spread_range, self._recorded = spread_range, recorded
         backend, (classes, d) = Backend.of(prototypes), prototypes.shape
