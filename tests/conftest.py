@@ -4,13 +4,19 @@ import collections
 import functools
 import gc
 import hashlib
+import importlib.metadata
 import os
 import shutil
+import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
 import hypothesis
 import pytest
+
+# Plug-ins that happen to be installed are no part of the library under test.
+_entry_points = importlib.metadata.entry_points
+importlib.metadata.entry_points = lambda **by: () if by.get("group") == "zeroshift.methods" else _entry_points(**by)
 
 SOURCE = Path(__file__).parents[1] / "src" / "zeroshift"
 
@@ -70,6 +76,17 @@ def _commands_built_once():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.testing, "_get_command", functools.cache(typer.testing._get_command))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_temporary_folder(tmp_path_factory):
+    """What killed processes, browsers and compilers leave in the temporary folder is deleted after the tests."""
+    folder = tmp_path_factory.mktemp("temporary")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(folder))
+        patch.setattr(tempfile, "tempdir", str(folder))
+        yield
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +13,7 @@ import pytest
 
 from zeroshift import FeatureSet, ZeroShot, files, methods
 from zeroshift.encode.prompts.user_text import read_text
-from zeroshift.files import atomic_path, check_writable
+from zeroshift.files import TemporaryFolder, atomic_path, check_writable
 from zeroshift.tensor_files import read_header, read_tensors, write_tensors
 
 ARRAYS = {"b": np.arange(6.0).reshape(2, 3), "a": np.array([1, 2])}
@@ -40,6 +43,17 @@ def test_a_complete_write_replaces_the_old_file(tmp_path):
         assert target.read_text() == "old"
     assert target.read_text() == "new"
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_nobody_else_may_read_the_temporary_file_of_a_private_one(tmp_path):
+    target = tmp_path / "file"
+    with atomic_path(target, mode=0o640) as temporary:
+        assert temporary.stat().st_mode & 0o777 == 0o600
+    assert target.stat().st_mode & 0o777 == 0o640
+    target.chmod(0o600)
+    with atomic_path(target) as temporary:
+        assert temporary.stat().st_mode & 0o777 == 0o600
+    assert target.stat().st_mode & 0o777 == 0o600
 
 
 def test_written_files_follow_the_umask(tmp_path):
@@ -143,3 +157,40 @@ def test_a_missing_folder_is_reported_with_the_fix(tmp_path):
 def test_what_is_no_path_is_refused_by_name(call, path):
     with pytest.raises((TypeError, ValueError), match=r"^path must be "):
         call(path)
+
+
+HOLDER = """
+import sys
+from zeroshift.distributed import LocalExecutor
+executor = LocalExecutor(1)
+list(executor.map(abs, [-1]))
+print(executor._folder.name, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_temporary_folders_of_killed_processes_are_deleted_by_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    killed, living = (subprocess.Popen([sys.executable, "-c", HOLDER], env=environment, **pipes) for _ in range(2))
+    left, held = (Path(process.stdout.readline().strip()) for process in (killed, living))
+    killed.kill()
+    killed.communicate()
+    others = tmp_path / "others"
+    (others / "zeroshift-linked").mkdir(parents=True)
+    (others / "zeroshift-linked" / ".lock").touch()
+    (tmp_path / "zeroshift-link").symlink_to(others / "zeroshift-linked")
+    (tmp_path / "zeroshift-without-lock").mkdir()
+    (tmp_path / "zeroshift-linked-lock").mkdir()
+    (tmp_path / "zeroshift-linked-lock" / ".lock").symlink_to(others / "zeroshift-linked" / ".lock")
+    assert left.exists()
+    with TemporaryFolder() as folder:
+        assert not left.exists()
+        names = {entry.name for entry in tmp_path.iterdir()}
+    kept = {"others", "zeroshift-link", "zeroshift-without-lock", "zeroshift-linked-lock", held.name}
+    assert names == {*kept, Path(folder).name}
+    assert (others / "zeroshift-linked" / ".lock").exists()
+    assert not Path(folder).exists()
+    living.communicate("")
+    assert not held.exists()

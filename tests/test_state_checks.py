@@ -11,11 +11,16 @@ import pytest
 from zeroshift import methods
 from zeroshift.files import FileFormatError
 from zeroshift.parameters import state
-from zeroshift.serialization import read_header
-from zeroshift.state_checks import check_lengths, check_range, check_seen
+from zeroshift.serialization import COUNTS_ROUNDS, read_header
+from zeroshift.state_checks import check_lengths, check_range, check_seen, check_semidefinite
 from zeroshift.tensor_files import read_tensors, write_tensors
 from zeroshift.testing import Case, make_problem
 from zeroshift.testing.examples import EXAMPLES
+
+
+def counts_rounds(name):
+    return name.endswith(COUNTS_ROUNDS)
+
 
 SAVED = sorted((Path(__file__).parent / "states" / "schema_2").glob("*.safetensors"))
 
@@ -51,6 +56,16 @@ def test_counts_of_samples():
     for count in (-1, 4, np.nan):
         with pytest.raises(ValueError, match=r"^n must be from 0 to n_seen = 3; it is"):
             check_seen("n", count, 3)
+
+
+def test_semidefinite_matrices():
+    rows = np.random.default_rng(0).normal(size=(3, 2, 6)).astype(np.float32)
+    check_semidefinite("x", rows.transpose(0, 2, 1) @ rows)
+    check_semidefinite("x", np.zeros((3, 3)))
+    wide = np.array([[1e150, -1e150], [1e150, -1e150]])
+    for wrong in (-np.eye(3), np.diag([1.0, -1e-3]), np.array([[1.0, 0.5], [0.0, 1.0]]), wide):
+        with pytest.raises(ValueError, match=r"^x must be symmetric, without negative eigenvalues\.$"):
+            check_semidefinite("x", np.stack([np.eye(len(wrong)), wrong]))
 
 
 def load_edited(path, target, edit):
@@ -107,6 +122,63 @@ def test_numbers_that_are_far_too_large_are_refused_or_harmless(tmp_path, path):
             continue
         with np.errstate(all="ignore"):
             assert np.isfinite(method.predict(features)).all(), name
+
+
+@pytest.mark.parametrize(("name", "array"), [("freetta", "covariance"), ("dota", "sums")])
+def test_a_covariance_with_negative_eigenvalues_is_refused(tmp_path, name, array):
+    """Its inverse is that of no Gaussian, or fails later in the stream."""
+    (path,) = (path for path in SAVED if path.stem == name)
+
+    def edit(arrays, header):
+        arrays[f"state/{array}"] -= 0.5 * np.eye(8)
+
+    with pytest.raises(FileFormatError, match=rf"{array} must be symmetric, without negative eigenvalues"):
+        load_edited(path, tmp_path / "x.safetensors", edit)
+
+
+REPEATING = [path for path in SAVED if any(map(counts_rounds, read_header(path)["parameters"]))]
+
+
+@pytest.mark.parametrize("path", REPEATING, ids=lambda path: path.stem)
+def test_a_file_cannot_ask_for_endless_rounds(tmp_path, path):
+    for name in filter(counts_rounds, read_header(path)["parameters"]):
+
+        def edit(arrays, header, name=name):
+            header["parameters"][name] = 10**9
+
+        with pytest.raises(FileFormatError, match=rf"{name} = 10{{9}}(; of a file, at most| an array has that many)"):
+            load_edited(path, tmp_path / "x.safetensors", edit)
+
+
+def random_content(array, rng):
+    """Finite numbers of any size in the place of those of a state."""
+    if array.dtype.kind != "f":
+        return rng.integers(-3, 60, array.shape).astype(array.dtype)
+    size = 10.0 ** rng.choice([-300, -150, -8, -2, 0, 0, 0, 1, 3, 30])
+    made = rng.choice([rng.normal(size=array.shape) * size, np.abs(rng.normal(size=array.shape)), -array, array * size])
+    return np.nan_to_num(made, posinf=1e30, neginf=-1e30).astype(array.dtype)
+
+
+@pytest.mark.parametrize("path", SAVED, ids=lambda path: path.stem)
+def test_forged_numbers_are_refused_or_give_a_method_that_works(tmp_path, path):
+    """Any finite content: it may be wrong, but no other error comes of it, at once or later in the stream."""
+    features = np.load(path.with_suffix(".npz"))["features"]
+    for seed in range(12):
+        rng = np.random.default_rng([seed, len(path.stem)])
+
+        def edit(arrays, header, rng=rng):
+            names = [name for name in arrays if name.startswith("state/")]
+            for name in names:
+                if len(names) == 1 or rng.random() < 0.5:
+                    arrays[name] = random_content(arrays[name], rng)
+
+        try:
+            method = load_edited(path, tmp_path / "x.safetensors", edit)
+        except FileFormatError:
+            continue
+        with np.errstate(all="ignore"):
+            assert np.isfinite(method.predict(features)).all()
+            assert np.isfinite(method.adapt(features)).all()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Files that are written completely or not at all, and the checksum of their JSON content."""
+"""Files that are written completely or not at all, temporary folders, and the checksum of JSON content."""
 
 from __future__ import annotations
 
@@ -7,14 +7,23 @@ import hashlib
 import json
 import os
 import secrets
+import shutil
+import stat
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 __all__ = [
     "CHECKSUM_LETTERS",
     "FileFormatError",
+    "TemporaryFolder",
     "atomic_path",
     "check_writable",
     "checked_path",
@@ -29,16 +38,21 @@ class FileFormatError(ValueError):
 
 
 @contextmanager
-def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+def atomic_path(path: str | os.PathLike[str], *, mode: int | None = None) -> Iterator[Path]:
     """A temporary path next to `path`: renamed to `path` when the block succeeds, deleted when it fails.
 
-    An error of the disk, such as no space left, names `path`; a file that was there before is kept.
+    The file gets the permissions `mode`, or those of the file it replaces, or the default ones. An error of the disk,
+    such as no space left, names `path`; a file that was there before is kept.
     """
     target = output_target(path)
     with _temporary_file(target) as temporary, _errors_name(path, target, temporary):
-        # Keep the permissions of the replaced file, or use the default ones: some writers create private files.
-        with open(temporary, "xb") as handle:
-            mode = target.stat().st_mode if os.path.exists(target) else os.fstat(handle.fileno()).st_mode
+        if mode is None and os.path.exists(target):
+            mode = target.stat().st_mode
+        # Nobody else may read the temporary file of a private one. Some writers create private files: see below.
+        made = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else 0o600)
+        if mode is None:
+            mode = os.fstat(made).st_mode
+        os.close(made)
         yield temporary
         with open(temporary, "rb+") as handle:
             os.fsync(handle.fileno())
@@ -130,6 +144,66 @@ def _errors_name(path: str | os.PathLike[str], target: Path, temporary: Path) ->
             f"{path} cannot be written ({error.strerror or error}){kept}. "
             "Fix: check the space left on the disk, the permissions of the folder and the length of the name."
         ) from error
+
+
+OURS, LOCK = "zeroshift-", ".lock"
+"""How the names of temporary folders begin, and the file in each that its process keeps locked."""
+
+
+class TemporaryFolder(tempfile.TemporaryDirectory[str]):
+    """A folder that is deleted at the end, or by the next process that makes one if its own is killed.
+
+    A process keeps a file in its folder locked. The operating system unlocks it when the process ends.
+    """
+
+    def __init__(self) -> None:
+        _delete_abandoned_folders()
+        super().__init__(prefix=OURS)
+        self._lock = None if fcntl is None else _lock_folder(self.name)
+
+    def cleanup(self) -> None:
+        super().cleanup()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _lock_folder(folder: str) -> int | None:
+    """A locked file, which gets its name when it is locked; None where files cannot be locked."""
+    assert fcntl is not None
+    new = os.path.join(folder, ".new")
+    handle = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.rename(new, os.path.join(folder, LOCK))
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
+
+
+def _delete_abandoned_folders() -> None:
+    """Delete the temporary folders of this user whose processes have ended. Links are never followed."""
+    if fcntl is None:
+        return
+    with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
+        for entry in entries:
+            if entry.name.startswith(OURS) and entry.is_dir(follow_symlinks=False):
+                with suppress(OSError):
+                    _delete_if_abandoned(entry.path)
+
+
+def _delete_if_abandoned(folder: str) -> None:
+    """OSError if the folder has no lock, or somebody holds it."""
+    assert fcntl is not None
+    handle = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        own = os.lstat(folder).st_uid == os.fstat(handle).st_uid == os.getuid()
+        if own and stat.S_ISREG(os.fstat(handle).st_mode):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder)
+    finally:
+        os.close(handle)
 
 
 CHECKSUM_LETTERS = 32

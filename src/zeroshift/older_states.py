@@ -30,17 +30,22 @@ def _wide(*names: str) -> Callable[[Tensors], None]:
     return convert
 
 
-def _memory_by_class(tensors: Tensors) -> None:
+def _memory_by_class(prefix: str = "") -> Callable[[Tensors], None]:
     """`features` (K, M, d) with empty slots became `entries`, one row for each sample, and the `rows` of the slots."""
-    if "state/features" not in tensors or "state/arrivals" not in tensors:
-        return
-    features, arrivals = tensors.pop("state/features"), tensors["state/arrivals"]
-    held = arrivals > 0
-    entries = np.zeros((1 + held.size, features.shape[-1]))
-    entries[1 : 1 + held.sum()] = features[held]
-    rows = np.zeros(held.shape, dtype=np.int64)
-    rows[held] = 1 + np.arange(held.sum())
-    tensors |= {"state/entries": entries, "state/rows": rows}
+
+    def convert(tensors: Tensors) -> None:
+        name = f"state/{prefix}"
+        if f"{name}features" not in tensors or f"{name}arrivals" not in tensors:
+            return
+        features, arrivals = tensors.pop(f"{name}features"), tensors[f"{name}arrivals"]
+        held = arrivals > 0
+        entries = np.zeros((1 + held.size, features.shape[-1]))
+        entries[1 : 1 + held.sum()] = features[held]
+        rows = np.zeros(held.shape, dtype=np.int64)
+        rows[held] = 1 + np.arange(held.sum())
+        tensors |= {f"{name}entries": entries, f"{name}rows": rows}
+
+    return convert
 
 
 def _prototypes_in_bank(tensors: Tensors) -> None:
@@ -68,8 +73,10 @@ def _waiting_samples(tensors: Tensors) -> None:
 CONVERTERS: dict[str, tuple[Callable[[Tensors], None], ...]] = {
     "tda": (_wide("positive_entries", "negative_entries", "negative_masks"),),
     "boostadapter": (_wide("positive_entries", "negative_entries", "negative_masks"),),
-    "dmn": (_prototypes_in_bank, _memory_by_class),
+    "cosmic": (_memory_by_class("memories_first_"), _memory_by_class("memories_second_")),
+    "dmn": (_prototypes_in_bank, _memory_by_class()),
     "dota": (_wide("sums"), _waiting_samples),
-    "oga": (_memory_by_class,),
-    "t3a": (_memory_by_class,),
+    "histpt": (_wide("local", "hard"),),
+    "oga": (_memory_by_class(),),
+    "t3a": (_memory_by_class(),),
 }

@@ -22,6 +22,7 @@ from zeroshift import tensor_files
 from zeroshift._version import __version__
 from zeroshift.arrays import Backend, to_numpy
 from zeroshift.files import FileFormatError, checked_path
+from zeroshift.installation import install_command
 from zeroshift.older_states import as_written_now
 from zeroshift.tensor_files import UnverifiedFileWarning, read_tensors, unverified_note, write_tensors
 
@@ -38,6 +39,15 @@ STATE_SCHEMA = 2
 """Increased when earlier versions cannot read the files written now."""
 
 KIND = "state"
+
+COUNTS_ROUNDS = ("iterations", "rounds", "steps", "epochs")
+"""Ends of the names of parameters that say how often something is repeated."""
+
+MOST_ROUNDS = 10_000
+"""Largest value of such a parameter in a file."""
+
+RETIRED = ("precision",)
+"""Parameters that selected only how to compute. Some methods had them in earlier versions; files may name them."""
 
 _restoring: ContextVar[bool] = ContextVar("restoring", default=False)
 
@@ -183,7 +193,11 @@ def _check_header(path: str | os.PathLike[str], header: Mapping[str, Any]) -> No
 
 
 def _check_parameters(cls: type[M], path: str | os.PathLike[str], header: Mapping[str, Any]) -> None:
-    """Refuse the state of a method whose parameters were others: what it learned means something else."""
+    """Leave out retired parameters. Refuse the state of a method whose parameters were others: what it learned means
+    something else."""
+    for name in RETIRED:
+        if name not in cls.declared_parameters:
+            header["parameters"].pop(name, None)
     unknown = [repr(name) for name in header["parameters"] if name not in cls.declared_parameters]
     if unknown:
         raise FileFormatError(
@@ -196,7 +210,8 @@ def _check_parameters(cls: type[M], path: str | os.PathLike[str], header: Mappin
 def _check_sizes(
     cls: type[M], path: str | os.PathLike[str], parameters: Mapping[str, Any], tensors: Mapping[str, np.ndarray]
 ) -> None:
-    """Refuse parameters that ask for more memory than the state in the file takes, before any is allocated."""
+    """Refuse parameters that ask for more memory than the state in the file takes, before any is allocated, and for
+    more rounds than anybody waits for."""
     arrays = [array for name, array in tensors.items() if name.startswith("state/") and array.size]
     longest = max((length for array in arrays for length in array.shape), default=0)
     for name, declared in cls.declared_parameters.items():
@@ -205,6 +220,11 @@ def _check_sizes(
             raise FileFormatError(
                 f"{path} does not contain the state that its header describes: with {name} = {value} an array has that "
                 f"many entries, but the largest has {longest}. Fix: copy or save it again."
+            )
+        if name.endswith(COUNTS_ROUNDS) and isinstance(value, int | float) and value > MOST_ROUNDS:
+            raise FileFormatError(
+                f"{path} has {name} = {value}; of a file, at most {MOST_ROUNDS:,} are accepted, because more may take "
+                "forever. Fix: adapt again with fewer, and save."
             )
 
 
@@ -324,7 +344,7 @@ def _backend(path: str | os.PathLike[str], library: str, device: str) -> Backend
         return Backend.named(library, device)
     except ImportError as error:
         raise ImportError(
-            f"{path} is to be loaded into torch, which is not installed. Fix: pip install 'zeroshift[torch]', "
+            f"{path} is to be loaded into torch, which is not installed. Fix: {install_command('torch')}, "
             "or load it into NumPy with library='numpy'."
         ) from error
     except (RuntimeError, ValueError, AssertionError) as error:

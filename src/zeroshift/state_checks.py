@@ -8,7 +8,7 @@ import numpy as np
 
 from zeroshift.arrays import UNIT_NORM_TOLERANCE, Array, to_numpy
 
-__all__ = ["check_lengths", "check_range", "check_seen", "short_rows", "unit_length", "within"]
+__all__ = ["check_lengths", "check_range", "check_seen", "check_semidefinite", "short_rows", "unit_length", "within"]
 
 
 def check_range(name: str, values: Array | float, low: float, high: float = np.inf) -> None:
@@ -41,6 +41,22 @@ def check_seen(name: str, count: float, n_seen: int) -> None:
     """ValueError if a count of samples is negative or above the number of samples seen."""
     if not -1e-6 <= count <= n_seen + 1e-6 * max(1, n_seen):
         raise ValueError(f"{name} must be from 0 to n_seen = {n_seen}; it is {count:g}.")
+
+
+def check_semidefinite(name: str, matrices: Array) -> None:
+    """ValueError if a matrix (..., d, d) is not a sum of squares: symmetric, without negative eigenvalues; rounding
+    errors are allowed for."""
+    numbers = to_numpy(matrices)
+    d, eps = numbers.shape[-1], float(np.finfo(numbers.dtype).eps)
+    for matrix in numbers.reshape(-1, d, d).astype(np.float64, copy=False):
+        largest = float(np.abs(np.diagonal(matrix)).max())
+        slack = d * eps * largest + np.finfo(np.float64).tiny ** 0.5
+        try:
+            if not np.abs(matrix - matrix.T).max() <= slack:
+                raise np.linalg.LinAlgError
+            np.linalg.cholesky(matrix + 2 * slack * np.eye(d))
+        except np.linalg.LinAlgError:
+            raise ValueError(f"{name} must be symmetric, without negative eigenvalues.") from None
 
 
 def within(low: float, high: float = np.inf) -> Callable[[str, Array], None]:

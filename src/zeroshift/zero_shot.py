@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from zeroshift.linalg import thin_product
 __all__ = [
     "Observation",
     "ZeroShotStats",
+    "class_columns",
     "confidence",
     "log_posterior",
     "log_softmax",
@@ -113,6 +115,26 @@ def pseudo_class(log_posterior: Array) -> Array:
     columns = xp.arange(classes, device=Backend.of(log_posterior).device)
     tied = log_posterior >= xp.max(log_posterior, axis=-1, keepdims=True) - TIE
     return xp.min(xp.where(tied, columns, classes), axis=-1)
+
+
+def class_columns(
+    probabilities: np.ndarray, names: Sequence[str], top_k: int, per_class: bool
+) -> dict[str, np.ndarray]:
+    """Columns of a table of predictions from probabilities (N, K): `top_1` (class indices), `top_1_probability` and so
+    on, and with `per_class` a `p(NAME)` for every class. Of equally probable classes, the first comes first.
+
+    >>> columns = class_columns(np.array([[0.2, 0.5, 0.3]]), ("cat", "dog", "fox"), 2, False)
+    >>> {name: column.tolist() for name, column in columns.items()}
+    {'top_1': [1], 'top_1_probability': [0.5], 'top_2': [2], 'top_2_probability': [0.3]}
+    """
+    columns = {}
+    ranked = np.argsort(-probabilities, axis=1, kind="stable")[:, :top_k]
+    for place in range(top_k):
+        columns[f"top_{place + 1}"] = ranked[:, place]
+        columns[f"top_{place + 1}_probability"] = np.take_along_axis(probabilities, ranked[:, [place]], axis=1)[:, 0]
+    if per_class:
+        columns |= {f"p({name})": probabilities[:, k] for k, name in enumerate(names)}
+    return columns
 
 
 class ZeroShotStats(NamedTuple):

@@ -75,7 +75,11 @@ def test_skipped_shard(call, folder):
         (("--replicas", 2), "--replicas is not for anchored_mixture_transductive"),
         (("--online", "--exact"), "--exact is not for anchored_mixture_online"),
         (("--fit-rows", 0.1, "--exact"), "contradict each other"),
-        (("--top-k", 3), "--top-k cannot be used with features in many files"),
+        (("--raw-csv",), "--raw-csv cannot be used with features in many files"),
+        (("--top-k", 6), "top_k (--top-k) must be at most 5"),
+        (("--reject-above", 2), "--reject-above must be a number from 0 to 1"),
+        (("--metadata", "image_path"), "img_emb_0.npy cannot be used: its metadata, "),
+        (("--metadata", "row"), "metadata (--metadata) row is a column of the predictions too"),
         (("--on", "local:0"), "--on local:0 has no processes. Fix: local:1"),
         (("--fit-rows", 1.5), "a share up to 1 or a whole number of rows; got 1.5"),
         (("--fit-rows", 3, "--dry-run"), "is a sample of 3 rows, but there are 5 classes. Fix: at least 5 rows"),
@@ -140,9 +144,13 @@ def test_results_are_replaced_only_with_force(call, folder, first, second):
     before = files_in(path / "out")
     for options in ((), ("--dry-run",)):
         refused = call(*command(path, *second, *options))
+        if first == second:
+            assert refused.exit_code == 0
+            assert "has the predictions of this run, which is finished" in " ".join(refused.stdout.split())
+            assert json.loads(call(*command(path, *second, "--json")).stdout)["result"]["finished"]
+            continue
         assert refused.exit_code == 2
-        what = "this run, which is finished" if first == second else "another run"
-        assert f"predictions has the predictions of {what} ({len(before)} file" in refused.stderr
+        assert f"predictions has the predictions of another run ({len(before)} file" in refused.stderr
         assert "Fix: --force" in refused.stderr
     assert files_in(path / "out") == before
     assert call(*command(path, *second, "--force")).exit_code == 0
@@ -225,7 +233,10 @@ def test_row_with_nan(call, folder, options, shard):
         assert "row 100 holds" in refused.stderr
     done = call(*command(path, *options, "--on-bad-shard", "skip", "--json"))
     assert done.exit_code == 0, done.stderr
-    assert [name.rsplit("/", 1)[-1] for name in json.loads(done.stdout)["result"]["skipped"]] == [file.name]
+    result = json.loads(done.stdout)["result"]
+    assert (result["skipped"], result["skipped_rows"], result["answered"]) == ([], {str(file): 20}, 580)
+    warned = " ".join(done.stderr.split())
+    assert f"skipped: 20 rows of {file}: row 100 holds NaN" in warned
 
 
 @pytest.mark.parametrize("source", ["text.npy", "pack:cifar10"])
@@ -259,3 +270,89 @@ def test_output_that_is_a_file(call, folder):
     refused = call(*command(path))
     assert refused.exit_code == 2
     assert "is a file, not a folder" in refused.stderr
+
+
+def write_metadata(path, columns):
+    from pyarrow import Table, parquet
+
+    (path / "set/metadata").mkdir(exist_ok=True)
+    for number in range(3):
+        rows = {name: values[200 * number : 200 * (number + 1)] for name, values in columns.items()}
+        parquet.write_table(
+            Table.from_pydict(rows), path / f"set/metadata/metadata_{number}.parquet", row_group_size=64
+        )
+
+
+@pytest.mark.parametrize("online", [False, True])
+def test_the_same_columns_as_for_one_file(call, folder, online):
+    """Rejects, the most probable classes, every class and accuracies, and the paths of the images."""
+    from pyarrow import parquet
+
+    path, features, _ = folder
+    np.save(path / "labels.npy", np.arange(600) % 5)
+    np.save(path / "whole.npy", features)
+    names = [f"{number}.jpg" for number in range(600)]
+    write_metadata(path, {"image_path": names, "unused": names})
+    shared = ("--classes", "a,b,c,d,e", "--labels", path / "labels.npy", "--reject-above", 0.3)
+    columns = ("--top-k", 2, "--per-class")
+    how = ("--online", "--replicas", 1) if online else ("--task-rows", 150)
+    done = call(*command(path, *shared, *columns, *how, "--metadata", "image_path", "--json"))
+    assert done.exit_code == 0, done.stderr
+    found = parquet.read_table(path / "out" / "predictions")
+    one = ("adapt", path / "whole.npy", "--prototypes", path / "text.npy", "--logit-scale", 20, *shared, *columns)
+    expected_record = call(*one, *how[: 1 if online else 0], "--out", path / "one.parquet", "--json")
+    expected = parquet.read_table(path / "one.parquet")
+    assert found["image_path"].to_pylist() == names
+    assert "unused" not in found.column_names
+    for name in set(expected.column_names) - {"row", "zero_shot_probability"}:
+        mine, theirs = found[name].to_pylist(), expected[name].to_pylist()
+        if isinstance(theirs[0], float) or name == "probability":
+            assert [value is None for value in mine] == [value is None for value in theirs]
+            assert np.nanmax(np.abs(np.array(mine, float) - np.array(theirs, float))) < 1e-5
+        else:
+            assert mine == theirs, name
+    result, record = json.loads(done.stdout)["result"], json.loads(expected_record.stdout)
+    assert 0 < result["rejected"] == record["rejected"]
+    for name in ("accuracy", "zero_shot_accuracy"):
+        assert result[name] == pytest.approx(record[name])
+
+
+def test_labels_belong_to_rows_of_the_files(call, folder):
+    """Rows that are left out, and files that were answered by an earlier driver, are counted."""
+    path, _, prototypes = folder
+    file = path / "set/img_emb/img_emb_0.npy"
+    rows = np.load(file)
+    labels = (rows @ prototypes.T).argmax(axis=1)
+    rows[5] = np.nan
+    np.save(file, rows)
+    rest = [(np.load(path / f"set/img_emb/img_emb_{n}.npy") @ prototypes.T).argmax(axis=1) for n in (1, 2)]
+    np.save(path / "labels.npy", np.concatenate([labels, *rest]))
+    options = ("--labels", path / "labels.npy", "--on-bad-shard", "skip", "--json")
+    assert json.loads(call(*command(path, *options)).stdout)["result"]["zero_shot_accuracy"] == 1
+    done = call(*command(path, "--force", "--online", *options))
+    assert json.loads(done.stdout)["result"]["zero_shot_accuracy"] == 1
+    np.save(path / "labels.npy", labels)
+    assert "one entry per row, shape (600,)" in call(*command(path, "--force", *options)).stderr
+
+
+@pytest.mark.parametrize("options", [("--on", "local:1"), ("--dry-run",), ()])
+def test_a_typing_error_in_the_folder(call, folder, options):
+    path = folder[0]
+    refused = call("adapt", path / "sett", "--prototypes", path / "text.npy", "--out", path / "out", *options)
+    assert refused.exit_code == 2
+    message = " ".join(refused.stderr.split())
+    assert f"no file at {path / 'sett'}. Did you mean 'set'?" in message
+
+
+def test_a_run_that_is_continued_says_so(call, folder, monkeypatch):
+    from zeroshift.distributed.answers import Predictions
+
+    def die(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Predictions, "finish", die)
+        assert call(*command(folder[0])).exit_code != 0
+    done = call(*command(folder[0]))
+    assert done.exit_code == 0
+    assert "this run continues one that was interrupted, with 1 of 1 files of predictions written" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 from pathlib import Path
 
@@ -11,8 +12,20 @@ import pytest
 
 from worker_functions import kill_once, slow_once
 from zeroshift import OnlineAnchoredMixture, TransductiveADAPT, TransductiveAnchoredMixture
-from zeroshift.distributed import FeatureShards, LocalExecutor, ShardError, adapt, follow_shards, plan
+from zeroshift.distributed import (
+    FeatureShards,
+    FinishedRunError,
+    LocalExecutor,
+    ShardError,
+    adapt,
+    follow_shards,
+    plan,
+)
 from zeroshift.distributed.adaptation import make_tasks, sample_numbers
+from zeroshift.distributed.answers import Predictions
+from zeroshift.distributed.folders import Folder
+from zeroshift.distributed.shards import ShardChangedError
+from zeroshift.files import FileFormatError
 from zeroshift.mixture.transductive import _changed
 from zeroshift.testing import make_problem
 
@@ -173,19 +186,41 @@ def test_sampled_run_is_resumed(problem, tmp_path, monkeypatch):
     assert np.array_equal(made.predict(features), whole.predict(features))
 
 
-def test_bad_shard(problem, tmp_path):
+@pytest.mark.parametrize("task_rows", [64, 1000])
+def test_rows_that_cannot_be_used(problem, tmp_path, task_rows):
+    """Only they are left out; the answers have the numbers of the others in their files."""
     features, prototypes, shards = problem
     path = shards / "img_emb" / "img_emb_1.npy"
     rows = np.load(path)
-    rows[7] = np.nan
+    rows[[7, 200]], rows[349] = np.nan, 0
     np.save(path, rows)
     made = TransductiveAnchoredMixture(prototypes, logit_scale=20.0)
     with pytest.raises(ShardError, match=r"img_emb_1\.npy.*row 7 holds NaN"):
+        adapt(made, FeatureShards.open(shards), on="local:0", task_rows=task_rows)
+    arguments = {"on": "local:0", "task_rows": task_rows, "on_bad_shard": "skip", "out": tmp_path / "out"}
+    result = adapt(made, FeatureShards.open(shards), **arguments)
+    assert (result.skipped, result.skipped_rows, result.answered) == ([], {str(path): 3}, 897)
+    assert result.reasons[str(path)].startswith("row 7 holds NaN")
+    expected = TransductiveAnchoredMixture(prototypes, logit_scale=20.0)
+    answer = expected.adapt(np.delete(features, [107, 300, 449], axis=0))
+    assert np.abs(made.predict(features) - expected.predict(features)).max() < 1e-9
+    table = read_predictions(tmp_path / "out")
+    own = np.array(table["shard"].to_pylist()) == "img_emb_1.npy"
+    assert np.array_equal(table["row"].to_numpy()[own], np.delete(np.arange(350), [7, 200, 349]))
+    assert np.array_equal(table["prediction"].to_numpy(), answer.argmax(axis=1))
+
+
+def test_bad_shard(problem, tmp_path):
+    features, prototypes, shards = problem
+    path = shards / "img_emb" / "img_emb_1.npy"
+    np.save(path, np.full((350, 24), np.nan))
+    made = TransductiveAnchoredMixture(prototypes, logit_scale=20.0)
+    with pytest.raises(ShardError, match=r"img_emb_1\.npy.*row 0 holds NaN"):
         adapt(made, FeatureShards.open(shards), on="local:0", task_rows=1000)
     result = adapt(
         made, FeatureShards.open(shards), on="local:0", task_rows=64, on_bad_shard="skip", out=tmp_path / "out"
     )
-    assert result.skipped == [str(path)]
+    assert result.skipped_rows == {str(path): 350}
     assert result.answered == 550
     expected = TransductiveAnchoredMixture(prototypes, logit_scale=20.0)
     expected.adapt(np.concatenate([features[:100], features[450:]]))
@@ -390,3 +425,90 @@ def open_to_write(path):
     import fsspec
 
     return fsspec.open(path, "wb").open()
+
+
+@pytest.mark.parametrize("keeps_time", [False, True])
+@pytest.mark.parametrize(("what", "fit_rows"), [("pass 2", 1.0), ("answers", 1.0), ("answers", 0.5)])
+def test_a_shard_that_is_replaced_during_a_run_is_an_error(problem, tmp_path, what, fit_rows, keeps_time):
+    """The time of the last change tells, and where a program keeps it, the content does."""
+    features, prototypes, shards = problem
+    path = shards / "img_emb" / "img_emb_1.npy"
+    times = path.stat()
+
+    def replace(doing, rows, total):
+        if doing == what:
+            np.save(path, features[:350] if keeps_time else features[100:450])
+            if keeps_time:
+                os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+    made = TransductiveAnchoredMixture(prototypes, logit_scale=20.0)
+    arguments = {"task_rows": 64, "fit_rows": fit_rows, "on_bad_shard": "skip", "out": tmp_path / "out"}
+    with pytest.raises(ShardChangedError, match=r"img_emb_1\.npy was replaced or written again during the run"):
+        adapt(made, FeatureShards.open(shards), on="local:0", progress=replace, **arguments)
+
+
+def test_a_shard_that_is_replaced_between_two_drivers_is_an_error(problem, tmp_path):
+    features, prototypes, shards = problem
+    path = shards / "img_emb" / "img_emb_1.npy"
+    arguments = {"on": "local:0", "task_rows": 64, "out": tmp_path / "out"}
+    run_until("answers", 2, TransductiveAnchoredMixture(prototypes), FeatureShards.open(shards), **arguments)
+    times = path.stat()
+    np.save(path, features[:350])
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with pytest.raises(ShardChangedError, match=r"img_emb_1\.npy"):
+        adapt(TransductiveAnchoredMixture(prototypes), FeatureShards.open(shards), **arguments)
+
+
+def test_every_damaged_byte_of_what_a_run_continues_from_is_the_same_error(problem, tmp_path):
+    _, prototypes, shards = problem
+    opened = FeatureShards.open(shards)
+    out = tmp_path / "out"
+    arguments = {"on": "local:0", "task_rows": 300, "out": out}
+    run_until("answers", 1, TransductiveAnchoredMixture(prototypes), opened, **arguments)
+    rng = np.random.default_rng(0)
+    for path in (*(out / ".progress").glob("*/pass-002.sums"), out / ".predictions.json"):
+        content = path.read_bytes()
+        for at in (0, len(content) - 1, *rng.integers(0, len(content), 30)):
+            damaged = bytearray(content)
+            damaged[at] ^= 1 << int(rng.integers(8))
+            path.write_bytes(bytes(damaged))
+            with pytest.raises(FileFormatError, match=f"{path} is damaged: its checksum does not match"):
+                adapt(TransductiveAnchoredMixture(prototypes), opened, **arguments)
+        path.write_bytes(content)
+    assert adapt(TransductiveAnchoredMixture(prototypes), opened, **arguments).answered == 900
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_driver_that_was_killed_after_its_last_file(problem, tmp_path, monkeypatch, recorded):
+    """Before it recorded that it is finished, and before it removed its sums."""
+    _, prototypes, shards = problem
+    opened = FeatureShards.open(shards)
+    arguments = {"on": "local:0", "task_rows": 300, "out": tmp_path / "out"}
+
+    def die(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder if recorded else Predictions, "remove_all" if recorded else "finish", die)
+        with pytest.raises(KeyboardInterrupt):
+            adapt(TransductiveAnchoredMixture(prototypes), opened, **arguments)
+    notes = []
+    if recorded:
+        with pytest.raises(FinishedRunError, match="the predictions of this run, which is finished"):
+            adapt(TransductiveAnchoredMixture(prototypes), opened, **arguments)
+    else:
+        made = TransductiveAnchoredMixture(prototypes)
+        assert adapt(made, opened, note=notes.append, **arguments).answered == 900
+        assert notes == ["this run continues one that was interrupted, with 3 of 3 files of predictions written"]
+    assert not (tmp_path / "out" / ".progress").exists()
+
+
+def test_a_run_says_that_it_continues(problem, tmp_path, monkeypatch):
+    _, prototypes, shards = problem
+    monkeypatch.setattr("zeroshift.distributed.adaptation.SAVE_SECONDS", 0.0)
+    opened = FeatureShards.open(shards)
+    arguments = {"on": "local:0", "task_rows": 300, "out": tmp_path / "out"}
+    run_until("pass 2", 2, TransductiveAnchoredMixture(prototypes), opened, **arguments)
+    notes = []
+    adapt(TransductiveAnchoredMixture(prototypes), opened, note=notes.append, **arguments)
+    assert notes == ["this run continues one that was interrupted, in pass 2, after 300 of 900 rows"]

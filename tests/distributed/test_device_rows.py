@@ -67,7 +67,7 @@ def test_a_bad_row_is_named(problem, monkeypatch):
     assert not kept_rows()._kept
     answers, _ = run(TransductiveAnchoredMixture, problem, monkeypatch, on_bad_shard="skip")
     expected = TransductiveAnchoredMixture(problem[1], logit_scale=20.0)
-    expected.adapt(np.concatenate([problem[0][:300], problem[0][600:]]).astype(np.float16))
+    expected.adapt(np.delete(problem[0], 307, axis=0).astype(np.float16))
     assert np.abs(answers - expected.predict(problem[0])).max() < 1e-4
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from zeroshift import OnlineADAPT, OnlineAnchoredMixture, TransductiveAnchoredMixture
 from zeroshift.distributed import FeatureShards, Replica, adapt_replicas, assign_keys, follow_shards
-from zeroshift.distributed.adaptation import RECORD
+from zeroshift.distributed.answers import RECORD
+from zeroshift.files import with_checksum
 from zeroshift.testing import make_problem
 
 
@@ -144,7 +145,7 @@ def test_shards_are_refused_before_anything_is_deleted(problem, tmp_path, argume
     kept.parent.mkdir(parents=True)
     kept.write_bytes(b"of an earlier run")
     record = {"run": "another", "key": "", "finished": True, "files": [kept.name]}
-    (tmp_path / "out" / RECORD).write_text(json.dumps(record))
+    (tmp_path / "out" / RECORD).write_text(json.dumps(with_checksum(record)))
     given = {"replicas": 2, "on": "local:0", **arguments}
     made = make(given.pop("prototypes", prototypes))
     with pytest.raises(ValueError, match=message):

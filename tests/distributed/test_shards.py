@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+
 import numpy as np
 import pytest
 
 from zeroshift import FeatureSet
 from zeroshift.distributed import FeatureShards, ShardError
+from zeroshift.distributed.folders import Folder
+from zeroshift.distributed.shards import ShardChangedError
+from zeroshift.files import FileFormatError
 from zeroshift.testing import make_problem
 
 
@@ -96,3 +102,40 @@ def test_truncated_file(tmp_path):
     found = FeatureShards.open(tmp_path, on_error="skip")
     assert found.rows == 4
     assert [error.path for error in found.skipped] == [str(tmp_path / "b.npy")]
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".parquet", ".safetensors"])
+def test_what_is_no_file_is_not_opened(tmp_path, suffix):
+    """To open a pipe without a writer waits for one, and no signal ends that in a thread."""
+    np.save(tmp_path / "a.npy", np.eye(4))
+    os.mkfifo(tmp_path / f"b{suffix}")
+    with pytest.raises(ShardError, match=f"b{suffix} is a device, pipe or socket"):
+        FeatureShards.open(tmp_path)
+    found = FeatureShards.open(tmp_path, on_error="skip")
+    assert (found.rows, len(found.skipped)) == (4, 1)
+    (tmp_path / "a.npy").unlink()
+    os.mkfifo(tmp_path / "a.npy")
+    with pytest.raises(ShardChangedError, match=r"a\.npy was replaced"):
+        found.shards[0].read(0, 2)
+    with pytest.raises(FileFormatError, match="device, pipe or socket"):
+        Folder.of(tmp_path).read("a.npy")
+
+
+def test_size_and_header_disagree(tmp_path):
+    np.save(tmp_path / "a.npy", np.eye(4))
+    with open(tmp_path / "a.npy", "ab") as handle:
+        handle.write(bytes(8))
+    with pytest.raises(ShardError, match=r"a\.npy cannot be used: it has 264 bytes, but its header declares 4 rows"):
+        FeatureShards.open(tmp_path)
+    header = json.dumps({"features": {"dtype": "F32", "shape": [2, 4], "data_offsets": [0, 64]}}).encode()
+    (tmp_path / "a.npy").unlink()
+    (tmp_path / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(64))
+    with pytest.raises(ShardError, match="its header declares 64 bytes for float32 of shape"):
+        FeatureShards.open(tmp_path)
+
+
+@pytest.mark.parametrize("address", ["reference://", "unknown://bucket/set", "zip://set"])
+def test_addresses_that_cannot_be_opened(address):
+    pytest.importorskip("fsspec")
+    with pytest.raises(ValueError, match=r"is no address that can be opened.*Allowed: .*s3://bucket/folder"):
+        FeatureShards.open(address)

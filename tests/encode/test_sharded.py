@@ -187,6 +187,12 @@ def test_a_folder_of_images(model, tmp_path):
     load = partial(registry.load_image_encoder, str(model), device="cpu")
     result = extract_shards(shards, load(), tmp_path / "out", load=load, on="local:0")
     assert (result.shards, result.images) == (3, 5)
+    os.mkfifo(folder / "5.png")
+    shards = open_image_shards(tmp_path / "photos", images_per_shard=2)
+    result = extract_shards(shards, load(), tmp_path / "out2", load=load, on="local:0")
+    assert (result.images, result.skipped_images) == (
+        5, [{"image": "cats/5.png", "why": "is a device, pipe or socket"}]
+    )  # fmt: skip
 
 
 def test_urls(tars, model):

@@ -14,7 +14,7 @@ from zeroshift.adapt.engines.replay import ReplayEngine
 from zeroshift.adapt.engines.streaming import StreamingEngine
 from zeroshift.adapt.statistics import Evidence, Gaussians
 from zeroshift.arrays import Array, Backend, Rows, is_double
-from zeroshift.interrupts import Watch
+from zeroshift.method import Collecting
 from zeroshift.parameters import Choice, Number, Optional, Pair, parameter, state
 from zeroshift.precision import precision_parameter
 
@@ -103,7 +103,7 @@ class OnlineADAPT(ADAPT):
 
     def _answer(self, features: Array, *, learn: bool, probabilities: bool) -> Array:
         if learn and self._may_be_recorded(features):
-            answer = self._turns.run(True, self._adapt_recorded, features, probabilities)
+            answer = self._in_turn(True, self._adapt_recorded, features, probabilities)
             if answer is not None:
                 return answer
         return super()._answer(features, learn=learn, probabilities=probabilities)
@@ -125,7 +125,7 @@ class OnlineADAPT(ADAPT):
         self._check_usable()
         if not isinstance(self._engine, StreamingEngine):
             return None
-        with Backend.of(self.prototypes).computing(), Watch():
+        with Backend.of(self.prototypes).computing():
             with self._learning(0) as learning:
                 recorded = self._engine.step_recorded(features)
                 learning.samples = int(recorded is not None)
@@ -135,18 +135,18 @@ class OnlineADAPT(ADAPT):
             precision = answer.dtype if is_double(features) else Backend.of(answer).xp.float32
             return (answer[0] if len(features.shape) == 1 else answer).to(precision, copy=True)
 
-    def _collect(
+    def _collecting(
         self,
         rows: Rows,
         given: Array,
         run: Callable[[Any], Iterator[tuple[slice, Array]]],
         learn: bool,
         probabilities: bool,
-    ) -> Array:
+    ) -> Collecting:
         # Probabilities need less than scores: see `bank_term_bounds.can_matter`.
         if learn and probabilities:
             run = partial(cast(Any, run), complete=False)
-        return super()._collect(rows, given, run, learn, probabilities)
+        return super()._collecting(rows, given, run, learn, probabilities)
 
     def _adapt_scores(self, rows: Rows, *, complete: bool = True) -> Iterator[tuple[slice, Array]]:
         # Every block holds whole batches, so that the answer does not depend on the block size.

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 
 from zeroshift.arrays import UnitLengthError
 from zeroshift.cli.console import print_warning
@@ -33,7 +34,11 @@ from zeroshift.suggest import did_you_mean
 
 __all__ = [
     "DATA_VARIABLE",
+    "FeaturesKey",
+    "LabelsKey",
+    "PrototypesKey",
     "absolute_paths",
+    "check_exists",
     "file_with_folder",
     "has_only_features",
     "is_feature_file",
@@ -46,6 +51,18 @@ __all__ = [
     "split_names",
     "stores_logit_scale",
 ]
+
+
+NAMES_PANEL = "Names of arrays in a file of another program"
+
+
+def _key(what: str) -> Any:
+    return typer.Option(metavar="NAME", help=f"Of the {what}.", rich_help_panel=NAMES_PANEL)
+
+
+FeaturesKey = Annotated[str | None, _key("image features in FEATURES")]
+PrototypesKey = Annotated[str | None, _key("text features of the classes, in FEATURES or in --prototypes")]
+LabelsKey = Annotated[str | None, _key("labels, in FEATURES or in --labels")]
 
 
 def split_names(listed: str | None) -> list[str]:
@@ -67,7 +84,7 @@ def load_features(source: str, *, normalize: bool, **parts: Any) -> FeatureSet:
     None where not given."""
     given = {name: value for name, value in parts.items() if value is not None}
     if not is_pack(source):
-        _check_exists(source)
+        check_exists(source)
         try:
             # The caller prints the hints; Python warnings would repeat them.
             return FeatureSet.load(Path(source), normalize=normalize, check=False, **given)
@@ -83,7 +100,8 @@ def load_features(source: str, *, normalize: bool, **parts: Any) -> FeatureSet:
     return bundled_packs.load(source.removeprefix(PACK_PREFIX))
 
 
-def _check_exists(source: str) -> None:
+def check_exists(source: str) -> None:
+    """Refuse a path where there is nothing."""
     try:
         check_regular_file(source)
     except FileNotFoundError:
@@ -95,8 +113,11 @@ def _check_exists(source: str) -> None:
     names = [info.name for info in bundled_packs.list()]
     if source in names:
         raise FileNotFoundError(f"no file at {source}; it is the name of a bundled pack. Fix: {PACK_PREFIX}{source}.")
+    folder, name = os.path.split(source.rstrip("/"))
+    there = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
     raise FileNotFoundError(
-        f"no file at {source}. Fix: check the path; bundled packs are named as {PACK_PREFIX}{names[0]}."
+        f"no file at {source}. {did_you_mean(name, there)}Fix: check the path; bundled packs are named as "
+        f"{PACK_PREFIX}{names[0]}."
     )
 
 
@@ -124,7 +145,7 @@ def load_rows(source: str, *, normalize: bool) -> FeatureSet:
     path = Path(source)
     arrays: dict[str, Any] = {}
     if not is_pack(source) and path.suffix in FEATURE_SUFFIXES and path.suffix != ".safetensors":
-        _check_exists(source)
+        check_exists(source)
         content = read_arrays(path)
         if isinstance(content, np.ndarray):
             arrays["features"] = content
@@ -164,19 +185,26 @@ def absolute_paths(sources: Sequence[str], on: str | None) -> list[str]:
 
 
 def load_datasets(
-    sources: Sequence[str], packs: str | None, *, prompt: str | None, normalize: bool, names_matter: bool = False
+    sources: Sequence[str],
+    packs: str | None,
+    *,
+    prompt: str | None,
+    normalize: bool,
+    names_matter: bool = False,
+    **keys: str | None,
 ) -> list[DatasetRef]:
     """The labelled sets, each once whatever its name; without sources and packs, the bundled packs. Files of a folder
     that cannot be compared on are skipped with a warning.
 
     `names_matter` if prompts are made of the class names: the same features with other names are then another set.
+    `keys` are names of arrays in files of another program.
     """
     _check_pack_prefix(sources, packs)
     use_packs = packs is not None or not sources
     named = [*(f"{PACK_PREFIX}{name}" for name in (pack_names(packs) if use_packs else ())), *sources]
     datasets: list[DatasetRef] = []
     for source, name, required in _name_sources(named):
-        load = partial(load_features, source, normalize=normalize)
+        load = partial(load_features, source, normalize=normalize, **({} if is_pack(source) else keys))
         features = _load_labelled(source, load, required=required)
         if features is None:
             continue

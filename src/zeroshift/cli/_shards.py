@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import json as json_module
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,24 +15,33 @@ import numpy as np
 import typer
 
 from zeroshift.cli._encoder_options import AUTO, check_on
-from zeroshift.cli._inputs import is_pack
+from zeroshift.cli._inputs import check_exists, is_pack, split_names
 from zeroshift.cli._method_options import MethodOptions
-from zeroshift.cli._output_paths import check_output_folder, claim
+from zeroshift.cli._output_paths import check_outputs, check_packages, check_space, claim
+from zeroshift.cli._prediction_options import parse_reject_above
 from zeroshift.cli._prediction_summary import format_scale
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import ProgressBar, progress_bar
-from zeroshift.data.readers.folder import is_folder, is_image, visible_entries
+from zeroshift.data.images import is_image
+from zeroshift.data.readers.folder import is_folder, visible_entries
 from zeroshift.distributed import FeatureShards, Plan, adapt, follow_shards, plan
-from zeroshift.distributed.adaptation import TASK_ROWS, Result, check_arguments, check_learns_in_passes
-from zeroshift.distributed.folders import Folder, is_url
+from zeroshift.distributed.adaptation import (
+    TASK_ROWS,
+    Result,
+    check_arguments,
+    check_learns_in_passes,
+    describe_skipped,
+)
+from zeroshift.distributed.answers import AnswerOptions, FinishedRunError
+from zeroshift.distributed.folders import Folder, file_system, is_url
 from zeroshift.distributed.replicas import EVERY, check_online_out
 from zeroshift.encode.prompts import parse_class_names
 from zeroshift.encode.sharded import ABOUT
 from zeroshift.method import Method
 from zeroshift.mixture.online import OnlineAnchoredMixture
 from zeroshift.parameters import Choice, Number
-from zeroshift.parsers import read_npy
-from zeroshift.report.formatting import counted, duration, file_size, significant
+from zeroshift.parsers import parse_json, parse_npy, read_npy
+from zeroshift.report.formatting import counted, duration, file_size, percent, significant
 from zeroshift.report.tables import ReportTable, summary_table
 
 __all__ = [
@@ -42,6 +50,7 @@ __all__ = [
     "Exact",
     "ExchangeEvery",
     "FitRows",
+    "Metadata",
     "OnBadShard",
     "Replicas",
     "ShardOptions",
@@ -69,7 +78,8 @@ TaskRows = Annotated[
 OnBadShard = Annotated[
     str,
     typer.Option(
-        "--on-bad-shard", metavar="raise|skip", help="What to do with files that cannot be read.",
+        "--on-bad-shard", metavar="raise|skip",
+        help="What to do with files that cannot be read, and with rows that cannot be used (NaN, zero).",
         rich_help_panel=PANEL,
     ),
 ]  # fmt: skip
@@ -78,6 +88,14 @@ Column = Annotated[
     typer.Option(
         "--column", metavar="NAME", help="Column of the embeddings in .parquet files.",
         show_default="the only list of numbers", rich_help_panel=PANEL,
+    ),
+]  # fmt: skip
+Metadata = Annotated[
+    str | None,
+    typer.Option(
+        "--metadata", metavar="NAMES",
+        help="Columns of the metadata to copy to the predictions, with commas: image_path,caption.",
+        rich_help_panel=PANEL,
     ),
 ]  # fmt: skip
 DryRun = Annotated[
@@ -106,6 +124,9 @@ ExchangeEvery = Annotated[
 DEFAULT_REPLICAS = 4
 """Not the number of workers: it changes the answers, and they must not depend on the machine."""
 
+ROW_BYTES = 16
+"""Of predictions: a class and two probabilities, compressed."""
+
 LOG_SECONDS = 10.0
 """Where no bar can be drawn, time between two lines."""
 
@@ -116,9 +137,12 @@ def is_sharded(source: str) -> bool:
 
 
 def _prepare(out: str) -> None:
-    """Refuse an output folder of this machine that cannot be written, or that another command writes to."""
-    if not is_url(out):
-        check_output_folder(Path(out))
+    """Refuse an output folder that cannot be written, or that another command writes to, and missing packages."""
+    check_packages(("pyarrow", "parquet"))
+    if is_url(out):
+        file_system(out)
+    else:
+        check_outputs(folders=[Path(out)])
         claim(Path(out, "predictions"))
 
 
@@ -134,6 +158,7 @@ class ShardOptions:
     column: str | None
     replicas: int | None
     exchange_every: int | None
+    metadata: str | None
     dry_run: bool
 
     def __post_init__(self) -> None:
@@ -151,7 +176,7 @@ class ShardOptions:
 
     @property
     def are_given(self) -> bool:
-        return self != ShardOptions(None, None, False, None, "raise", None, None, None, False)
+        return self != ShardOptions(None, None, False, None, "raise", None, None, None, None, False)
 
     def run(
         self,
@@ -167,14 +192,52 @@ class ShardOptions:
         json: bool,
         quiet: bool,
         force: bool,
+        labels: Path | None,
+        reject_above: str | None,
+        top_k: int | None,
+        per_class: bool,
         others: dict[str, object],
     ) -> None:
         """Adapt to the shards at `source` and write the predictions to the folder `out`."""
+        try:
+            self._run(
+                source, out, chosen, prototypes=prototypes, logit_scale=logit_scale, classes=classes,
+                normalize=normalize, device=device, json=json, quiet=quiet, force=force, labels=labels,
+                reject_above=reject_above, top_k=top_k, per_class=per_class, others=others,
+            )  # fmt: skip
+        except FinishedRunError as finished:
+            if json:
+                print_json({"result": {"finished": True, "out": out}})
+            elif not quiet:
+                console().print(str(finished), soft_wrap=True, markup=False, highlight=False)
+
+    def _run(
+        self,
+        source: str,
+        out: str,
+        chosen: MethodOptions,
+        *,
+        prototypes: Path | None,
+        logit_scale: float | None,
+        classes: str | None,
+        normalize: bool,
+        device: str,
+        json: bool,
+        quiet: bool,
+        force: bool,
+        labels: Path | None,
+        reject_above: str | None,
+        top_k: int | None,
+        per_class: bool,
+        others: dict[str, object],
+    ) -> None:
         if not is_sharded(source):
+            if not is_pack(source):
+                check_exists(source)
             settings = {
                 "--on": self.on, "--dry-run": self.dry_run, "--fit-rows": self.fit_rows, "--exact": self.exact,
                 "--task-rows": self.task_rows, "--on-bad-shard": self.on_bad_shard != "raise", "--column": self.column,
-                "--replicas": self.replicas, "--exchange-every": self.exchange_every,
+                "--replicas": self.replicas, "--exchange-every": self.exchange_every, "--metadata": self.metadata,
             }  # fmt: skip
             named = [option for option, value in settings.items() if value]
             raise ValueError(
@@ -204,6 +267,7 @@ class ShardOptions:
             raise ValueError(
                 f"--out must be a folder for features in many files; got {out}. Fix: --out {Path(out).with_suffix('')}."
             )
+        _prepare(out)
         text, about = _classes_of(source, prototypes)
         scale = about.get("logit_scale") if logit_scale is None else logit_scale
         method = chosen.info.cls(text, **{**({} if scale is None else {"logit_scale": scale}), **chosen.parameters})
@@ -219,14 +283,26 @@ class ShardOptions:
         }
         scale_text = format_scale(scale_used["logit_scale"], assumed=bool(scale_used["logit_scale_assumed"]))
         shards = FeatureShards.open(source, column=self.column, on_error=self.on_bad_shard)
+        if not is_url(out):
+            check_space(Path(out), shards.rows * ROW_BYTES)
         for error in shards.skipped:
             print_warning(f"skipped: {error}")
+        if top_k is not None:
+            Number(1, integer=True).check("--top-k", top_k)
+        answers = AnswerOptions(
+            top_k=top_k or 0,
+            per_class=per_class,
+            reject_above=None if reject_above is None else parse_reject_above(reject_above),
+            labels=None if labels is None else read_npy(labels, mapped=True),
+            metadata=tuple(split_names(self.metadata)),
+        )
         if isinstance(method, OnlineAnchoredMixture):
             self._follow(
                 method,
                 shards,
                 out,
                 names,
+                answers,
                 scale_used,
                 scale_text,
                 normalize=normalize,
@@ -246,6 +322,7 @@ class ShardOptions:
             "normalize": normalize,
             "on_bad_shard": self.on_bad_shard,
             "force": force,
+            "answers": answers,
         }
         planned = plan(method, shards, **how, probe=not quiet or json)
         if self.dry_run:
@@ -256,11 +333,10 @@ class ShardOptions:
             return
         if not quiet and not json:
             console(stderr=True).print(plan_table(source, planned, scale_text))
-        _prepare(out)
         with ShardProgress(quiet=quiet) as progress:
-            result = adapt(method, shards, **how, progress=progress)
-        for path in result.skipped[len(shards.skipped) :]:
-            print_warning(f"skipped: the shard {path} cannot be used")
+            note = None if quiet else partial(typer.echo, err=True)
+            result = adapt(method, shards, **how, progress=progress, note=note)
+        _warn_of_skipped(result.skipped_rows, result.reasons, known=len(shards.skipped))
         if json:
             print_json({"plan": asdict(planned), "result": asdict(result), **scale_used})
         elif not quiet:
@@ -272,6 +348,7 @@ class ShardOptions:
         shards: FeatureShards,
         out: str,
         names: Sequence[str] | None,
+        answers: AnswerOptions,
         scale_used: dict[str, Any],
         scale_text: str,
         *,
@@ -282,8 +359,8 @@ class ShardOptions:
     ) -> None:
         """The online mixture, in replicas."""
         replicas, every = self.replicas or DEFAULT_REPLICAS, self.exchange_every or EVERY
-        check_arguments(method, shards, names, self.on_bad_shard)
-        check_online_out(method, shards, out, replicas, every, names, normalize, force)
+        check_arguments(method, shards, names, self.on_bad_shard, answers)
+        files = check_online_out(method, shards, out, replicas, every, names, normalize, force, answers)
         used = min(replicas, len(shards.shards))
         planned = {
             "shards": len(shards.shards), "rows": shards.rows, "bytes": shards.bytes, "replicas": replicas,
@@ -299,24 +376,28 @@ class ShardOptions:
             else:
                 console().print(summary_table(entries))
             return
-        _prepare(out)
         began = time.monotonic()
         with ShardProgress(quiet=quiet) as progress:
             bad = follow_shards(
                 method, shards, replicas=replicas, every=every, on=self.on or "local", out=out,
                 class_names=names, normalize=normalize, on_bad_shard=self.on_bad_shard, progress=progress,
-                force=force,
+                force=force, answers=answers,
             )  # fmt: skip
         seconds = time.monotonic() - began
-        for path in bad:
-            print_warning(f"skipped: the shard {path} cannot be used")
+        skipped, skipped_rows, reasons = describe_skipped([*shards.skipped, *bad])
+        _warn_of_skipped(skipped_rows, reasons, known=len(shards.skipped))
+        assert files is not None
+        found = answers.describe(files.predictions.totals())
         if json:
-            skipped = [*(error.path for error in shards.skipped), *bad]
-            result = {"rows": method.n_seen, "seconds": seconds, "skipped": skipped, "out": out}
+            result = {
+                "rows": method.n_seen, "seconds": seconds, "skipped": skipped, "skipped_rows": skipped_rows,
+                "reasons": reasons, **found, "out": out,
+            }  # fmt: skip
             print_json({"plan": planned, "result": result, **scale_used})
         elif not quiet:
             entries["seconds"] = f"{seconds:,.1f} ({method.n_seen / max(seconds, 1e-9):,.0f} rows/s)"
-            console().print(summary_table({"method": method.name, **entries, "predictions": f"{out}/predictions"}))
+            entries |= {"method": method.name, **_found_entries(found), "predictions": f"{out}/predictions"}
+            console().print(summary_table(entries))
 
 
 def _has_images(folder: Path) -> bool:
@@ -338,7 +419,10 @@ def _classes_of(source: str, prototypes: Path | None) -> tuple[np.ndarray, dict[
             f"{source} has features in many files, which hold no prototypes. Fix: --prototypes FILE, the text "
             "features of the classes as (K, d) .npy."
         )
-    return np.load(io.BytesIO(content), allow_pickle=False), {} if about is None else json_module.loads(about)
+    return (
+        parse_npy(content, folder / "prototypes.npy"),
+        {} if about is None else parse_json(about, folder / ABOUT),
+    )
 
 
 def plan_table(source: str, planned: Plan, scale: str) -> ReportTable:
@@ -370,9 +454,40 @@ def _result_table(method: Method, result: Result, scale: str) -> ReportTable:
         "seconds": f"{result.seconds:,.1f} ({rate:,.0f} rows/s and pass)",
         "predictions": f"{result.out}/predictions",
     }
-    if result.skipped:
-        entries["skipped"] = counted(len(result.skipped), "shard")
+    entries |= _found_entries(asdict(result))
+    skipped = [counted(len(result.skipped), "shard")] if result.skipped else []
+    skipped += [counted(sum(result.skipped_rows.values()), "row")] if result.skipped_rows else []
+    if skipped:
+        entries["skipped"] = " and ".join(skipped)
     return summary_table(entries)
+
+
+def _found_entries(found: Mapping[str, Any]) -> dict[str, str]:
+    """What is known about the predictions: accuracies if there are labels, and how many are rejected."""
+    entries = {}
+    if found["accuracy"] is not None:
+        entries["accuracy"] = f"{percent(found['accuracy'])}%"
+        entries["zero-shot"] = f"{percent(found['zero_shot_accuracy'])}%"
+    if found["rejected"] is not None:
+        entries["rejected"] = f"{found['rejected']:,} of {found['answered']:,}"
+    return entries
+
+
+SHOWN_SKIPPED = 5
+"""Shards with skipped rows that are named in warnings."""
+
+
+def _warn_of_skipped(rows: Mapping[str, int], reasons: Mapping[str, str], *, known: int) -> None:
+    """What was left out, and why; the user knows the first reasons already."""
+    named = list(reasons.items())[known:]
+    for path, reason in named[:SHOWN_SKIPPED]:
+        what = f"{counted(rows[path], 'row')} of {path}" if path in rows else f"the shard {path}"
+        print_warning(f"skipped: {what}: {reason}")
+    if len(named) > SHOWN_SKIPPED:
+        more = sum(rows.get(path, 0) for path, _ in named[SHOWN_SKIPPED:])
+        print_warning(
+            f"skipped: {counted(more, 'row')} in {counted(len(named) - SHOWN_SKIPPED, 'more shard')}, or all of these"
+        )
 
 
 class ShardProgress:

@@ -15,7 +15,16 @@ from zeroshift import methods
 from zeroshift.cli import _encoder_options as options
 from zeroshift.cli._encoder_options import check_encoder_options
 from zeroshift.cli._extra_inputs import OPTION_HINTS, ExtraInputs, add_second
-from zeroshift.cli._inputs import is_feature_file, is_pack, load_features, stores_logit_scale
+from zeroshift.cli._inputs import (
+    FeaturesKey,
+    LabelsKey,
+    PrototypesKey,
+    check_exists,
+    is_feature_file,
+    is_pack,
+    load_features,
+    stores_logit_scale,
+)
 from zeroshift.cli._method_options import METHOD_PANEL, MethodOptions, Online, Settings, Transductive, choose_method
 from zeroshift.cli._output_paths import check_output_files
 from zeroshift.cli._prediction_options import PerClass, PredictionOptions, RejectAbove, TopK
@@ -26,6 +35,7 @@ from zeroshift.cli._shards import (
     Exact,
     ExchangeEvery,
     FitRows,
+    Metadata,
     OnBadShard,
     Replicas,
     ShardOptions,
@@ -34,6 +44,7 @@ from zeroshift.cli._shards import (
 )
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import progress_bar
+from zeroshift.encode.prompts.user_text import without_blanks
 from zeroshift.evaluate import StreamStep, compare, zero_shot_baseline
 from zeroshift.features.checks import validate_class_names
 from zeroshift.method import Method
@@ -47,18 +58,6 @@ MISSING_PANEL = "Missing from the file"
 EXTRA_PANEL = "Additional inputs (feature files of the same encoder)"
 SECOND_PANEL = "Additional inputs (another encoder)"
 STATE_PANEL = "Saved state"
-
-
-NAMES_PANEL = "Names of arrays in a file of another program"
-
-
-def _key(what: str) -> Any:
-    return typer.Option(metavar="NAME", help=f"Of the {what}.", rich_help_panel=NAMES_PANEL)
-
-
-FeaturesKey = Annotated[str | None, _key("image features in FEATURES")]
-PrototypesKey = Annotated[str | None, _key("text features of the classes, in FEATURES or in --prototypes")]
-LabelsKey = Annotated[str | None, _key("labels, in FEATURES or in --labels")]
 
 
 def adapt(
@@ -200,6 +199,7 @@ def adapt(
     column: Column = None,
     replicas: Replicas = None,
     exchange_every: ExchangeEvery = None,
+    metadata: Metadata = None,
     dry_run: DryRun = False,
     reject_above: RejectAbove = None,
     top_k: TopK = None,
@@ -216,7 +216,7 @@ def adapt(
     For example: zeroshift adapt pack:cifar10 --out predictions.csv
     """
     in_shards = ShardOptions(
-        on, fit_rows, exact, task_rows, on_bad_shard, column, replicas, exchange_every, dry_run
+        on, fit_rows, exact, task_rows, on_bad_shard, column, replicas, exchange_every, metadata, dry_run
     )  # fmt: skip
     if is_sharded(features) or in_shards.are_given:
         name = choose_method(method, online=online, transductive=transductive, saves_state=save_state is not None)
@@ -224,17 +224,19 @@ def adapt(
             features, out,
             MethodOptions.parse(name, settings or [], logit_scale=logit_scale, preset=preset, hints=OPTION_HINTS),
             prototypes=prototypes, logit_scale=logit_scale, classes=classes, normalize=normalize, device=device,
-            json=json, quiet=quiet, force=force,
+            json=json, quiet=quiet, force=force, labels=labels, reject_above=reject_above, top_k=top_k,
+            per_class=per_class,
             others={
-                "--prompt": prompt, "--labels": labels, "--support": support, "--validation": validation,
+                "--prompt": prompt, "--support": support, "--validation": validation,
                 "--unlabelled": unlabelled, "--views": views, "--second": second, "--encoder": encoder,
                 "--revision": revision, "--dtype": dtype != options.AUTO, "--state-in": state_in,
-                "--save-state": save_state, "--reject-above": reject_above, "--top-k": top_k,
-                "--per-class": per_class, "--raw-csv": raw_csv, "--features-key": features_key,
+                "--save-state": save_state, "--raw-csv": raw_csv, "--features-key": features_key,
                 "--prototypes-key": prototypes_key, "--labels-key": labels_key,
             },
         )  # fmt: skip
         return
+    if not is_pack(features):
+        check_exists(features)
     target = Path(out)
     written = PredictionOptions.parse(
         target, reject_above=reject_above, top_k=top_k, per_class=per_class, raw_csv=raw_csv
@@ -266,7 +268,7 @@ def adapt(
         features, normalize=normalize, prototypes=prototypes, labels=labels, class_names=class_names,
         logit_scale=logit_scale, **keys,
     )  # fmt: skip
-    written.check_classes(loaded.n_classes)
+    written.check_size(loaded.n_classes, loaded.n_samples)
     second_name = None
     if second is not None:
         loaded, second_name = add_second(loaded, second, normalize=normalize)
@@ -338,7 +340,7 @@ def _file_or_list(names: str) -> Path | list[str]:
     """
     if "," not in names or os.path.exists(names):
         return Path(names)
-    return [name.strip() for name in names.split(",")]
+    return without_blanks(names.split(","), "--classes")
 
 
 SHOWN_SETUP = 0.1

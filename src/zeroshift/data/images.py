@@ -8,16 +8,21 @@ from __future__ import annotations
 import io
 import os
 import stat
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from zeroshift.installation import install_command
 from zeroshift.parameters import Choice
 from zeroshift.parsers import read_npy
 
@@ -26,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMATS",
+    "HEIF_FIX",
+    "HEIF_SUFFIXES",
     "IMAGE_SUFFIXES",
     "TRANSPARENCY",
     "DecodedImage",
@@ -35,6 +42,7 @@ __all__ = [
     "ImageFiles",
     "ImageSource",
     "decode",
+    "is_image",
     "pillow",
     "to_rgb",
 ]
@@ -125,8 +133,7 @@ def decode(
     TRANSPARENCY.check("transparency", transparency)
     if not data:
         raise ImageError(name, "is empty (0 bytes)", "copy or download it again, or delete it")
-    with warnings.catch_warnings(record=True) as caught, _refuse_truncated():
-        warnings.simplefilter("always")
+    with _SETTINGS.decoding() as caught:
         try:
             image, notes = _decode_first_frame(data, name, upright, transparency, longest)
         except ImageError:
@@ -134,15 +141,15 @@ def decode(
         except Image.DecompressionBombError as error:
             raise ImageError(name, f"is too large to be opened safely ({error})", "shrink it first") from error
         except Image.UnidentifiedImageError as error:
-            formats = ", ".join(FORMATS)
-            fix = f"delete it or convert it; the formats read are {formats}"
+            is_heif = data[4:8] == b"ftyp" and data[8:12] in HEIF_BRANDS
+            fix = HEIF_FIX if is_heif else f"delete it or convert it; the formats read are {', '.join(_formats())}"
             raise ImageError(name, f"is not an image ({_describe_content(data)})", fix) from error
         except MemoryError:
             raise
         except Exception as error:  # Pillow's decoders raise many kinds of errors for damaged files
             fix = "copy or download it again, or delete it"
             raise ImageError(name, f"is truncated or damaged ({str(error) or type(error).__name__})", fix) from error
-    notes += [" ".join(str(warning.message).split()) for warning in caught]
+    notes += [" ".join(str(message).split()) for message in caught]
     return DecodedImage(image, "; ".join(dict.fromkeys(notes)) or None)
 
 
@@ -174,7 +181,7 @@ def _decode_first_frame(
     data: bytes, name: str, upright: bool, transparency: str, longest: int | None
 ) -> tuple[Image, list[str]]:
     Image = pillow()
-    with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
+    with Image.open(io.BytesIO(data), formats=_formats()) as opened:
         if longest is not None:
             opened.draft(None, (longest, longest))
         opened.load()
@@ -221,17 +228,59 @@ def _describe_content(data: bytes) -> str:
     return f"it starts with {data[:8]!r}"
 
 
-@contextmanager
-def _refuse_truncated() -> Iterator[None]:
-    """Make truncated images an error, even if another library configured Pillow to pad them with grey."""
-    from PIL import ImageFile
+class _PillowSettings:
+    """What decoding needs of settings that all threads share: truncated images are an error, even if another library
+    configured Pillow to pad them with grey, and every warning is caught by the thread that it is about.
 
-    before = ImageFile.LOAD_TRUNCATED_IMAGES
-    ImageFile.LOAD_TRUNCATED_IMAGES = False
-    try:
-        yield
-    finally:
-        ImageFile.LOAD_TRUNCATED_IMAGES = before
+    The first of several threads that decode at the same time changes the settings, the last one changes them back.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._own = threading.local()
+        self._before: tuple[bool, Any, Any] = False, None, None
+
+    @contextmanager
+    def decoding(self) -> Iterator[list[object]]:
+        """The warnings of this thread, as they come."""
+        self._own.caught = []
+        with self._lock:
+            self._threads += 1
+            if self._threads == 1:
+                self._change()
+        try:
+            yield self._own.caught
+        finally:
+            self._own.caught = None
+            with self._lock:
+                self._threads -= 1
+                if not self._threads:
+                    self._change_back()
+
+    def _change(self) -> None:
+        from PIL import ImageFile
+
+        self._before = ImageFile.LOAD_TRUNCATED_IMAGES, warnings.filters, warnings.showwarning
+        ImageFile.LOAD_TRUNCATED_IMAGES = False
+        vars(warnings).update(filters=list(warnings.filters), showwarning=self._catch)
+        warnings.simplefilter("always")
+
+    def _change_back(self) -> None:
+        from PIL import ImageFile
+
+        ImageFile.LOAD_TRUNCATED_IMAGES, filters, show = self._before
+        vars(warnings).update(filters=filters, showwarning=show)
+
+    def _catch(self, message: object, *args: Any, **kwargs: Any) -> None:
+        caught = getattr(self._own, "caught", None)
+        if caught is not None:
+            caught.append(message)
+        else:
+            self._before[2](message, *args, **kwargs)
+
+
+_SETTINGS = _PillowSettings()
 
 
 def pillow() -> ModuleType:
@@ -239,12 +288,39 @@ def pillow() -> ModuleType:
     try:
         from PIL import Image
     except ImportError as error:
-        raise ImportError("reading images needs pillow. Fix: pip install 'zeroshift[encoders]'.") from error
+        raise ImportError(f"reading images needs pillow. Fix: {install_command('encoders')}.") from error
     return Image
 
 
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 """Suffixes of image files, in lower case."""
+
+HEIF, HEIF_SUFFIXES = "HEIF", (".heic", ".heif")
+"""Photographs of telephones: Pillow's name of the format, which pillow-heif adds, and the suffixes."""
+
+HEIF_BRANDS = (b"heic", b"heix", b"hevc", b"mif1", b"msf1")
+"""Bytes 8 to 11 of such files."""
+
+HEIF_FIX = "pip install pillow-heif, or convert them to JPEG"
+
+
+def is_image(name: str) -> bool:
+    """Whether a file name has the suffix of an image that can be read here.
+
+    >>> is_image("ILSVRC2012_val_00000293.JPEG"), is_image("README.txt")
+    (True, False)
+    """
+    suffix = os.path.splitext(name.lower())[1] or name.lower()
+    return suffix in IMAGE_SUFFIXES or (suffix in HEIF_SUFFIXES and find_spec("pillow_heif") is not None)
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    """`FORMATS`, and with pillow-heif the photographs of telephones."""
+    if find_spec("pillow_heif") is None:
+        return FORMATS
+    import_module("pillow_heif").register_heif_opener()
+    return (*FORMATS, HEIF)
 
 
 class FileStat(NamedTuple):

@@ -1,6 +1,7 @@
 """Adapt to sets that one machine cannot hold: features in shards, passes over them in many processes or on Ray."""
 
 from zeroshift.distributed.adaptation import Plan, adapt, plan
+from zeroshift.distributed.answers import AnswerOptions, FinishedRunError
 from zeroshift.distributed.executors import (
     Executor,
     LocalExecutor,
@@ -13,9 +14,11 @@ from zeroshift.distributed.replicas import Changes, Replica, adapt_replicas, ass
 from zeroshift.distributed.shards import FeatureShards, Shard, ShardError
 
 __all__ = [
+    "AnswerOptions",
     "Changes",
     "Executor",
     "FeatureShards",
+    "FinishedRunError",
     "LocalExecutor",
     "Plan",
     "RayExecutor",

@@ -12,30 +12,40 @@ import hashlib
 import io
 import json
 import os
-import tempfile
 import time
 import warnings
-import zipfile
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from zeroshift._version import __version__
-from zeroshift.arrays import Array, check_matrix, to_numpy
+from zeroshift.arrays import CHECK_ROWS, Array, check_matrix, to_numpy
 from zeroshift.arrays import normalize as unit_rows
+from zeroshift.distributed.answers import (
+    PROGRESS,
+    AnswerOptions,
+    Answers,
+    Predictions,
+    RowAnswers,
+    Totals,
+    damaged_file,
+)
 from zeroshift.distributed.device_rows import is_gpu, kept_rows
 from zeroshift.distributed.executors import Executor, LocalExecutor, count_cores, use_executor
 from zeroshift.distributed.folders import Folder
-from zeroshift.distributed.shards import FeatureShards, Shard, ShardError
+from zeroshift.distributed.shards import FeatureShards, Shard, ShardChangedError, ShardError
+from zeroshift.files import TemporaryFolder
 from zeroshift.method import Method
 from zeroshift.methods import ZeroShot
 from zeroshift.mixture.transductive import WHOLE_ROUNDS
 from zeroshift.parameters import Number
 from zeroshift.passes import Pass, RowsWanted
+from zeroshift.reject import RejectRule, class_distances
 
 __all__ = ["Plan", "Result", "adapt", "plan"]
 
@@ -53,13 +63,16 @@ ANSWER_ROWS = 8192
 
 FIRST_ROWS = 256
 
+RULE_ROWS = 131_072
+"""Rows, spread over all tasks, that the rule about rejects is found from."""
+
 PROBE_ROWS = 4096
 
-PROGRESS = ".progress"
-"""Folder in the output folder with what an interrupted run continues from."""
 
-RECORD = ".predictions.json"
-"""File in the output folder that says which run wrote `predictions`, and the names of its files."""
+CHECKSUM_BYTES = 32
+"""Of the SHA-256 before the sums in a file."""
+
+NO_OPTIONS = AnswerOptions()
 
 
 @dataclass(frozen=True)
@@ -108,7 +121,15 @@ class Result:
     seconds: float
     skipped: list[str] = field(default_factory=list)
     """Shards that could not be used."""
+    skipped_rows: dict[str, int] = field(default_factory=dict)
+    """By shard, how many of its rows could not be used."""
+    reasons: dict[str, str] = field(default_factory=dict)
+    """By shard, what is wrong with it or with its first unusable row."""
     answered: int = 0
+    rejected: int | None = None
+    """Answers that are "none of these", if rejects were asked for."""
+    accuracy: float | None = None
+    zero_shot_accuracy: float | None = None
     out: str | None = None
 
 
@@ -147,6 +168,16 @@ def _first_task(shards: FeatureShards, rows: int) -> Task:
     return Task(0, 0, tuple(pieces))
 
 
+class Found(NamedTuple):
+    """Rows that were read."""
+
+    rows: np.ndarray
+    bad: list[ShardError]
+    """What could not be used."""
+    checksums: list[int]
+    """Of the content of each piece, if all rows of the task were asked for."""
+
+
 @dataclass(frozen=True)
 class Reading:
     """How rows become features."""
@@ -154,30 +185,42 @@ class Reading:
     normalize: bool
     skip_bad: bool
 
-    def rows(self, task: Task, *, check: bool, numbers: np.ndarray | None = None) -> tuple[np.ndarray, list[str]]:
-        """The rows of a task, or those with these numbers in it, and the shards that could not be read."""
-        found, bad, offset = [], [], 0
+    def rows(self, task: Task, *, check: bool, numbers: np.ndarray | None = None) -> Found:
+        """The rows of a task, or those with these numbers in it."""
+        found = Found(np.zeros((0, 1), np.float32), [], [])
+        parts, offset = [], 0
         for shard, start, stop in task.pieces:
             count = stop - start
             try:
-                rows, taken = shard.read(start, stop), np.arange(count)
-                if numbers is not None:
-                    taken = numbers[(numbers >= offset) & (numbers < offset + count)] - offset
-                    rows = rows[taken]
+                rows, at = shard.read(start, stop), np.arange(count)
+                if numbers is None:
+                    found.checksums.append(zlib.crc32(np.ascontiguousarray(rows).data))
+                else:
+                    at = numbers[(numbers >= offset) & (numbers < offset + count)] - offset
+                    rows = rows[at]
                 if (self.normalize or check) and len(rows):
-                    try:
-                        rows = self._checked(rows)
-                    except ValueError:
-                        raise self._bad_row(shard, rows, start + taken) from None
-                found.append(rows)
+                    rows = self._usable(shard, rows, shard.numbers(start, stop)[at], found.bad)
+                parts.append(rows)
             except ShardError as error:
                 if not self.skip_bad:
                     raise
-                bad.append(error.path)
+                found.bad.append(error)
             offset += count
-        if len(found) == 1:
-            return found[0], bad
-        return (np.concatenate(found) if found else np.zeros((0, 1), np.float32)), bad
+        if not parts:
+            return found
+        return found._replace(rows=parts[0] if len(parts) == 1 else np.concatenate(parts))
+
+    def _usable(self, shard: Shard, rows: np.ndarray, numbers: np.ndarray, bad: list[ShardError]) -> np.ndarray:
+        """The rows that can be used, which have these numbers in their file."""
+        try:
+            return self._checked(rows)
+        except ValueError:
+            error = self._bad_rows(shard, rows, numbers)
+        if not self.skip_bad or not error.rows:
+            raise error
+        bad.append(error)
+        kept = rows[~np.isin(numbers, error.rows)]
+        return self._checked(kept) if len(kept) else kept
 
     def _checked(self, rows: np.ndarray) -> np.ndarray:
         if self.normalize:
@@ -185,22 +228,32 @@ class Reading:
         check_matrix("features", rows)
         return rows
 
-    def _bad_row(self, shard: Shard, rows: np.ndarray, numbers: np.ndarray) -> ShardError:
-        """What is wrong with the first bad row, by its number in the file."""
-        first, stop = 0, len(rows)
-        while stop - first > 1:
-            middle = (first + stop) // 2
-            try:
-                self._checked(rows[first:middle])
-                first = middle
-            except ValueError:
-                stop = middle
+    def _bad_rows(self, shard: Shard, rows: np.ndarray, numbers: np.ndarray) -> ShardError:
+        """The rows that cannot be used, by their numbers in the file, and what is wrong with the first; the whole
+        shard, if none can in a block of them."""
+        found: list[int] = []
+        first = "its rows cannot be used"
+        for start in range(0, len(rows), CHECK_ROWS):
+            if not self._why_not(rows[start : start + CHECK_ROWS]):
+                continue
+            reasons = [self._why_not(row[None, :]) for row in rows[start : start + CHECK_ROWS]]
+            bad = [start + at for at, reason in enumerate(reasons) if reason]
+            if bad and not found:
+                first = reasons[bad[0] - start].replace("row 0 ", f"row {numbers[bad[0]]} ", 1)
+            found += numbers[bad].tolist()
+            if len(bad) == CHECK_ROWS:
+                return ShardError(shard.path, first)
+            if found and not self.skip_bad:
+                break
+        return ShardError(shard.path, first, found)
+
+    def _why_not(self, rows: np.ndarray) -> str:
+        """What is wrong with rows; nothing if they can be used."""
         try:
-            self._checked(rows[first:stop])
+            self._checked(rows)
         except ValueError as error:
-            reason = str(error).removeprefix("features ").replace("row 0 ", f"row {numbers[first]} ", 1)
-            return ShardError(shard.path, reason)
-        return ShardError(shard.path, "its rows cannot be used")
+            return str(error).removeprefix("features ")
+        return ""
 
 
 @dataclass
@@ -214,31 +267,37 @@ class PassTask:
     run: str = ""
     """A key of the run, whose rows a GPU keeps."""
 
-    def __call__(self, task: Task) -> tuple[dict[str, np.ndarray], list[str], int]:
+    def __call__(self, task: Task) -> tuple[dict[str, np.ndarray], list[ShardError], int, list[int]]:
+        """The result, what could not be used, the number of rows, and the checksums of the pieces that were read."""
         numbers = None if self.work.sample is None else sample_numbers(task, self.share, self.work.sample)
         if self.device is not None and is_gpu(self.device):  # it takes a millisecond to limit the threads of a BLAS
             return self._part(task, *self._device_rows(task, self.device, numbers))
         with threadpool_limits(1, user_api="blas"):
             return self._part(task, *self.reading.rows(task, check=self.work.first_visit, numbers=numbers))
 
-    def _part(self, task: Task, rows: Array, bad: list[str]) -> tuple[dict[str, np.ndarray], list[str], int]:
-        return ({} if not len(rows) else self.work.part(rows, task.first_row, self.device)), bad, len(rows)
+    def _part(
+        self, task: Task, rows: Array, bad: list[ShardError], checksums: list[int]
+    ) -> tuple[dict[str, np.ndarray], list[ShardError], int, list[int]]:
+        part = {} if not len(rows) else self.work.part(rows, task.first_row, self.device)
+        return part, bad, len(rows), checksums
 
-    def _device_rows(self, task: Task, device: str, numbers: np.ndarray | None) -> tuple[Array, list[str]]:
-        """The rows of a task on a GPU, or those with these numbers, and the shards that could not be read."""
+    def _device_rows(
+        self, task: Task, device: str, numbers: np.ndarray | None
+    ) -> tuple[Array, list[ShardError], list[int]]:
+        """As `Reading.rows`, with the rows on a GPU. Those that are kept there are not read."""
         kept = kept_rows()
-        found = kept.find(self.run, device, task.number)
-        if found is not None:
-            return (found if numbers is None else found[numbers]), []
-        rows, bad = self.reading.rows(task, check=False, numbers=numbers)
-        moved = kept.move(rows, device)
-        if self.work.first_visit and len(rows) and not self.reading.normalize and not _pass_check(moved):
+        rows = kept.find(self.run, device, task.number)
+        if rows is not None:
+            return (rows if numbers is None else rows[numbers]), [], []
+        found = self.reading.rows(task, check=False, numbers=numbers)
+        moved = kept.move(found.rows, device)
+        if self.work.first_visit and len(found.rows) and not self.reading.normalize and not _pass_check(moved):
             # Read once more, to find out which row of which shard is bad.
-            rows, bad = self.reading.rows(task, check=True, numbers=numbers)
-            moved = kept.move(rows, device)
-        if not bad and numbers is None:
+            found = self.reading.rows(task, check=True, numbers=numbers)
+            moved = kept.move(found.rows, device)
+        if not found.bad and numbers is None:
             kept.keep(self.run, device, task.number, moved)
-        return moved, bad
+        return moved, found.bad, found.checksums
 
 
 def _pass_check(rows: Array) -> bool:
@@ -265,42 +324,72 @@ class TakeTask:
 
     def __call__(self, request: tuple[Task, np.ndarray]) -> np.ndarray:
         task, numbers = request
-        return np.array(self.reading.rows(task, check=False, numbers=numbers)[0])
+        return np.array(self.reading.rows(task, check=False, numbers=numbers).rows)
+
+
+@dataclass
+class DistancesTask:
+    """The distances to the classes of a sample of the rows of a task, which the rule about rejects is found from."""
+
+    reading: Reading
+    share: float
+    prototypes: np.ndarray
+
+    def __call__(self, task: Task) -> np.ndarray:
+        with threadpool_limits(1, user_api="blas"):
+            rows = self.reading.rows(task, check=True, numbers=sample_numbers(task, self.share, 0)).rows
+            return class_distances(rows, self.prototypes) if len(rows) else np.zeros((0, 2))
+
+
+def find_reject_rule(executor: Executor, tasks: Sequence[Task], reading: Reading, method: Method) -> RejectRule:
+    """The rule about rejects, from up to `RULE_ROWS` rows spread over all tasks; from all rows if there are fewer."""
+    share = min(1.0, RULE_ROWS / sum(task.rows for task in tasks))
+    function = DistancesTask(reading, share, to_numpy(method.prototypes))
+    return RejectRule.fit(np.concatenate(list(executor.map(function, tasks))))
 
 
 @dataclass
 class AnswerTask:
-    """Answers for the rows of a task, written to a file of its own."""
+    """Answers for the rows of a task, written to a file of its own. An item is a task with the checksums of its pieces
+    in the passes before, and the labels of its pieces if there are any."""
 
     state: bytes
     method: type[Method]
     reading: Reading
     device: str | None
     folder: Folder
-    class_names: tuple[str, ...] | None
+    answers: Answers
     _loaded: list[Method] = field(default_factory=list, repr=False)
 
-    def __call__(self, task: Task) -> tuple[int, list[str]]:
+    def __call__(self, item: tuple[Task, list[int] | None, list[np.ndarray] | None]) -> tuple[int, list[ShardError]]:
+        task, checksums, labels = item
+        parts: list[RowAnswers] = []
+        bad: list[ShardError] = []
         with threadpool_limits(1, user_api="blas"):
             method = copy.deepcopy(self._method())  # its checks of float32 products start again for every task
             zero_shot = ZeroShot(method.prototypes, logit_scale=getattr(method, "logit_scale", 100.0))
-            parts: list[dict[str, Any]] = []
-            bad: list[str] = []
-            for shard, start, stop in task.pieces:
-                for first in range(start, stop, ANSWER_ROWS):
-                    last = min(stop, first + ANSWER_ROWS)
-                    rows, failed = self.reading.rows(Task(0, 0, ((shard, first, last),)), check=False)
-                    bad += failed
-                    if not failed:
-                        answer = method.predict(rows)
-                        parts.append(answer_columns(answer, zero_shot, rows, shard, first, self.class_names))
-        write_answers(self.folder, answers_name(task), parts)
-        return sum(len(part["row"]) for part in parts), bad
+            for index, (shard, start, stop) in enumerate(task.pieces):
+                found = self.reading.rows(Task(0, 0, ((shard, start, stop),)), check=False)
+                bad += found.bad
+                if found.bad:
+                    continue
+                if checksums is not None and found.checksums[0] != checksums[index]:
+                    raise ShardChangedError(shard.path)
+                for first in range(0, stop - start, ANSWER_ROWS):
+                    rows = found.rows[first : first + ANSWER_ROWS]
+                    numbers = shard.numbers(start + first, start + first + len(rows))
+                    part = self.answers.of_rows(method.predict(rows), zero_shot, rows, shard, numbers)
+                    if labels is not None:
+                        part.columns["label"] = labels[index][first : first + ANSWER_ROWS]
+                    parts.append(part)
+        if parts:
+            self.answers.write(self.folder, answers_name(task), parts)
+        return sum(len(part.numbers) for part in parts), bad
 
     def _method(self) -> Method:
         if not self._loaded:
             library = {} if self.device is None else {"library": "torch", "device": self.device}
-            with tempfile.TemporaryDirectory() as folder:
+            with TemporaryFolder() as folder:
                 path = Path(folder, "state.safetensors")
                 path.write_bytes(self.state)
                 self._loaded.append(self.method.load(path, **library))
@@ -309,103 +398,6 @@ class AnswerTask:
 
 def answers_name(task: Task) -> str:
     return f"predictions_{task.number:05d}.parquet"
-
-
-def answer_columns(
-    answer: Array, zero_shot: Method, rows: np.ndarray, shard: Shard, first: int, names: tuple[str, ...] | None
-) -> dict[str, Any]:
-    """The columns of a file of predictions, for rows of a shard and their probabilities."""
-    probabilities, base = to_numpy(answer), to_numpy(zero_shot.predict(rows))
-    best, usual = probabilities.argmax(axis=1), base.argmax(axis=1)
-    known = None if names is None else np.array(names)
-    return {
-        "shard": np.full(len(rows), shard.name),
-        "row": np.arange(first, first + len(rows)),
-        "prediction": best if known is None else known[best],
-        "probability": probabilities.max(axis=1),
-        "zero_shot": usual if known is None else known[usual],
-    }
-
-
-def write_answers(folder: Folder, name: str, parts: list[dict[str, Any]]) -> None:
-    import pyarrow
-    from pyarrow import parquet
-
-    names = ("shard", "row", "prediction", "probability", "zero_shot")
-    columns = {
-        name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0, np.int64) for name in names
-    }
-    columns["shard"] = pyarrow.array(columns["shard"].tolist(), pyarrow.string()).dictionary_encode()
-    content = io.BytesIO()
-    parquet.write_table(pyarrow.table(columns), content)
-    folder.write(name, content.getvalue())
-
-
-@dataclass(frozen=True)
-class Predictions:
-    """The files that a run writes to `out/predictions`. Files that no run recorded are never deleted.
-
-    `run` is the key of what the user asked for. A run that did not finish continues if it is asked for again; other
-    files are in its way, and `force` allows to replace those that are recorded.
-    """
-
-    out: Folder
-    run: str
-    force: bool = False
-
-    @property
-    def folder(self) -> Folder:
-        return self.out / "predictions"
-
-    def _record(self) -> dict[str, Any]:
-        content = self.out.read(RECORD)
-        return {"run": "", "key": "", "finished": False, "files": []} if content is None else json.loads(content)
-
-    def check(self, names: Iterable[str]) -> None:
-        """Refuse to write files with these names if others are in the way."""
-        record = self._record()
-        present = {name for name in self.folder.names() if name.endswith(".parquet")}
-        recorded = present & set(record["files"])
-        if taken := sorted((present - recorded) & set(names)):
-            raise FileExistsError(
-                f"{self.folder} has {taken[0]}, which no run recorded as its own and this one would replace. "
-                "Fix: move it, or another --out (out=)."
-            )
-        if self.force or not present:
-            return
-        if other := sorted(present - recorded):
-            raise FileExistsError(
-                f"{self.folder} has files that zeroshift did not record as its own, such as {other[0]}. Fix: another "
-                "--out (out=), or --force (force=True), which keeps them next to the predictions."
-            )
-        if record["run"] != self.run or record["finished"]:
-            what = "another run" if record["run"] != self.run else "this run, which is finished"
-            raise FileExistsError(
-                f"{self.folder} has the predictions of {what} ({len(recorded):,} files). Fix: --force (force=True) to "
-                "replace them, or another --out (out=)."
-            )
-
-    def begin(self, key: str, names: Iterable[str]) -> set[str]:
-        """Record the files that will be written, and delete those of other runs. Returns the files that are there
-        already, if they were written with the same key."""
-        record, names = self._record(), list(names)
-        self.check(names)
-        present = set(self.folder.names())
-        if (record["run"], record["key"], record["finished"]) == (self.run, key, False):
-            return present
-        for old in present & set(record["files"]):
-            self.folder.remove(old)
-        self._write(key, names, finished=False)
-        return set()
-
-    def finish(self) -> None:
-        record = self._record()
-        self._write(record["key"], record["files"], finished=True)
-        (self.out / PROGRESS).remove_all()
-
-    def _write(self, key: str, names: list[str], *, finished: bool) -> None:
-        record = {"run": self.run, "key": key, "finished": finished, "files": names}
-        self.out.write(RECORD, json.dumps(record).encode())
 
 
 def run_key(method: Any, shards: FeatureShards, **settings: Any) -> str:
@@ -418,6 +410,14 @@ def run_key(method: Any, shards: FeatureShards, **settings: Any) -> str:
         **settings,
     }
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def written_key(class_names: Sequence[str] | None, answers: AnswerOptions) -> dict[str, Any]:
+    """What determines the answers of a run in addition to what it learns."""
+    return {
+        "class_names": None if class_names is None else list(class_names),
+        **{name: _identity(value) for name, value in vars(answers).items()},
+    }
 
 
 def _fit_rows(method: Method, shards: FeatureShards, fit_rows: float | None, exact: bool) -> int:
@@ -452,7 +452,11 @@ def check_learns_in_passes(method: type[Method]) -> None:
 
 
 def check_arguments(
-    method: Method, shards: FeatureShards, class_names: Sequence[str] | None, on_bad_shard: str
+    method: Method,
+    shards: FeatureShards,
+    class_names: Sequence[str] | None,
+    on_bad_shard: str,
+    answers: AnswerOptions,
 ) -> None:
     if on_bad_shard not in ("raise", "skip"):
         raise ValueError(f"on_bad_shard must be 'raise' or 'skip'; got {on_bad_shard!r}. Fix: on_bad_shard='skip'.")
@@ -463,6 +467,7 @@ def check_arguments(
         )
     if class_names is not None and len(class_names) != method.n_classes:
         raise ValueError(f"class_names must be {method.n_classes} names; got {len(class_names)}.")
+    answers.check(method, shards)
 
 
 def _gpus(device: str | None) -> float:
@@ -479,12 +484,14 @@ def _check_out(
     task_rows: int,
     normalize: bool,
     force: bool,
+    answers: AnswerOptions,
 ) -> Predictions | None:
     """The files of a run, after a check that it may write them."""
     if out is None:
         return None
-    names = None if class_names is None else list(class_names)
-    run = run_key(method, shards, fitted=fitted, task_rows=task_rows, normalize=normalize, class_names=names)
+    run = run_key(
+        method, shards, fitted=fitted, task_rows=task_rows, normalize=normalize, **written_key(class_names, answers)
+    )
     predictions = Predictions(Folder.of(out), run, force)
     predictions.check(answers_name(task) for task in make_tasks(shards, task_rows))
     return predictions
@@ -505,12 +512,13 @@ def plan(
     normalize: bool = False,
     on_bad_shard: str = "raise",
     force: bool = False,
+    answers: AnswerOptions = NO_OPTIONS,
 ) -> Plan:
     """What `adapt` would do with these arguments, which are checked as there. With `probe`, a few thousand rows are
     predicted to estimate the time."""
-    check_arguments(method, shards, class_names, on_bad_shard)
+    check_arguments(method, shards, class_names, on_bad_shard, answers)
     fitted = _fit_rows(method, shards, fit_rows, exact)
-    _check_out(method, shards, out, class_names, fitted, task_rows, normalize, force)
+    _check_out(method, shards, out, class_names, fitted, task_rows, normalize, force, answers)
     with use_executor(on, gpus=_gpus(device)) as executor:
         workers = executor.workers
         cores = count_cores() if isinstance(executor, LocalExecutor) else workers
@@ -521,7 +529,7 @@ def plan(
     seconds = None
     rows = np.zeros((0, 1))
     if probe:
-        rows, _ = Reading(True, on_bad_shard == "skip").rows(_first_task(shards, PROBE_ROWS), check=True)
+        rows = Reading(True, on_bad_shard == "skip").rows(_first_task(shards, PROBE_ROWS), check=True).rows
     if len(rows):
         with threadpool_limits(1, user_api="blas"):
             method.predict(rows)
@@ -562,7 +570,9 @@ def adapt(
     task_rows: int = TASK_ROWS,
     device: str | None = None,
     progress: Progress | None = None,
+    note: Callable[[str], None] | None = None,
     force: bool = False,
+    answers: AnswerOptions = NO_OPTIONS,
 ) -> Result:
     """Adapt a transductive method to shards, and write the answers to `out/predictions/predictions_*.parquet`.
 
@@ -576,19 +586,21 @@ def adapt(
         all rows, the others over such samples, each another. By default all rows, up to two million.
     exact : every round over all rows.
     normalize : scale rows to unit length.
-    on_bad_shard : "raise", or "skip" to leave out shards that cannot be read.
+    on_bad_shard : "raise", or "skip" to leave out shards that cannot be read, and rows that cannot be used.
     task_rows : rows per task.
     device : torch device of the workers, such as "cuda"; NumPy if None.
     progress : called after every task.
+    note : called with a sentence if the run continues one that was interrupted.
     force : replace the predictions of another run, or of this one if it is finished. Files that no run recorded as its
         own are never deleted.
+    answers : what is written about each row in addition to its prediction.
     """
     check_learns_in_passes(type(method))
-    check_arguments(method, shards, class_names, on_bad_shard)
+    check_arguments(method, shards, class_names, on_bad_shard, answers)
     began = time.perf_counter()
     fitted = _fit_rows(method, shards, fit_rows, exact)
     reading = Reading(normalize, on_bad_shard == "skip")
-    predictions = _check_out(method, shards, out, class_names, fitted, task_rows, normalize, force)
+    predictions = _check_out(method, shards, out, class_names, fitted, task_rows, normalize, force, answers)
     with use_executor(on, gpus=_gpus(device)) as executor:
         run = _Run(
             method,
@@ -600,20 +612,51 @@ def adapt(
             task_rows,
             device,
             progress or (lambda *_: None),
+            note or (lambda _: None),
             predictions,
         )
         try:
             passes = run.learn()
         finally:
             kept_rows().release()  # those of this process; the executor's own end with it
-        answered = run.answer(None if class_names is None else tuple(class_names)) if out is not None else 0
-    rounds = int(getattr(getattr(method, "diagnostics", None), "rounds", 0) or 1)
-    skipped = [error.path for error in shards.skipped] + sorted(run.bad)
-    seconds = time.perf_counter() - began
+        totals = Totals()
+        if out is not None:
+            totals = run.answer(answers, None if class_names is None else tuple(class_names))
+    whole, rows, reasons = describe_skipped([*shards.skipped, *run.bad])
     kept = run.shards.rows
     return Result(
-        kept, min(run.fitted, kept), rounds, passes, seconds, skipped, answered, None if out is None else str(out)
+        rows=kept,
+        fit_rows=min(run.fitted, kept),
+        rounds=int(getattr(getattr(method, "diagnostics", None), "rounds", 0) or 1),
+        passes=passes,
+        seconds=time.perf_counter() - began,
+        skipped=whole,
+        skipped_rows=rows,
+        reasons=reasons,
+        **(NO_OPTIONS if out is None else answers).describe(totals),
+        out=None if out is None else str(out),
     )
+
+
+def shard_starts(shards: FeatureShards) -> dict[str, int]:
+    """By shard, the number in the set of its first row."""
+    starts, start = {}, 0
+    for shard in shards.shards:
+        starts[shard.path] = start
+        start += shard.rows_in_file
+    return starts
+
+
+def describe_skipped(errors: Sequence[ShardError]) -> tuple[list[str], dict[str, int], dict[str, str]]:
+    """The shards that were left out, by shard how many rows were, and by shard the first reason."""
+    whole = list(dict.fromkeys(error.path for error in errors if not error.rows))
+    reasons: dict[str, str] = {}
+    rows: dict[str, set[int]] = {}
+    for error in errors:
+        reasons.setdefault(error.path, error.reason)
+        if error.path not in whole:
+            rows.setdefault(error.path, set()).update(error.rows)
+    return whole, {path: len(numbers) for path, numbers in rows.items()}, reasons
 
 
 @dataclass
@@ -627,12 +670,19 @@ class _Run:
     task_rows: int
     device: str | None
     progress: Progress
+    note: Callable[[str], None]
     predictions: Predictions | None
-    bad: set[str] = field(default_factory=set)
+    bad: list[ShardError] = field(default_factory=list)
+    checksums: dict[int, list[int]] = field(init=False)
+    """Of the pieces of each task, in the first pass that read it."""
+    starts: dict[str, int] = field(init=False)
+    continues: bool = False
+    """Whether sums of an earlier driver are used, and the user does not know it yet."""
     runs_before: set[str] = field(init=False)
     """Keys of runs that were interrupted, until one of them is continued."""
 
     def __post_init__(self) -> None:
+        self.starts = shard_starts(self.shards)
         self.runs_before = set() if self.out is None else set((self.out / PROGRESS).names())
 
     def learn(self) -> int:
@@ -642,11 +692,11 @@ class _Run:
             passes, bad = self._learn_once()
             if not bad:
                 return passes
-            self.bad |= set(bad)
+            self.bad += bad
             self.shards = self.shards.without(bad)
 
     def _prepare(self) -> None:
-        self.tasks = make_tasks(self.shards, self.task_rows)
+        self.tasks, self.checksums = make_tasks(self.shards, self.task_rows), {}
         self.sampled = self.fitted < self.shards.rows
         self.share = self.fitted / self.shards.rows
         self.key = run_key(
@@ -654,13 +704,10 @@ class _Run:
         )
         self.saved = None if self.out is None else self.out / PROGRESS / self.key
 
-    def _learn_once(self) -> tuple[int, list[str]]:
-        try:
-            first = self._first_rows()
-        except ShardError as error:
-            if not self.reading.skip_bad:
-                raise
-            return 0, [error.path]
+    def _learn_once(self) -> tuple[int, list[ShardError]]:
+        first, bad, _ = self.reading.rows(_first_task(self.shards, FIRST_ROWS), check=True)
+        if bad:
+            return 0, bad
         steps = self.method.learn_in_passes(first, sampled=self.sampled)
         passes, answer = 0, cast(Any, None)
         while True:
@@ -677,32 +724,45 @@ class _Run:
                 steps.close()
                 return passes, bad
 
-    def _first_rows(self) -> np.ndarray:
-        """The first rows of the set, checked; an unusable shard is an error here, whatever the setting."""
-        reading = Reading(self.reading.normalize, skip_bad=False)
-        return reading.rows(_first_task(self.shards, FIRST_ROWS), check=True)[0]
-
-    def _pass(self, work: Pass, number: int) -> tuple[dict[str, np.ndarray], list[str]]:
+    def _pass(self, work: Pass, number: int) -> tuple[dict[str, np.ndarray], list[ShardError]]:
         sampled = work.sample is not None
         total, done, bad = self._saved_sums(number)
         all_rows = self.fitted if sampled else self.shards.rows
         what = f"pass {number}{' (sample)' if sampled else ''}"
         rows, saved_at = int(total.pop("__rows", np.array(0))), time.monotonic()
+        if self.continues and done < len(self.tasks):
+            self._note(f"in {what}, after {rows:,} of {all_rows:,} rows")
         function = PassTask(work, self.reading, self.share, self.device, self.key)
-        for part, failed, count in self.executor.map(function, self.tasks[done:]):
+        tasks = self.tasks[done:]
+        for task, (part, failed, count, checksums) in zip(tasks, self.executor.map(function, tasks), strict=True):
             done, rows = done + 1, rows + count
             bad += failed
+            if not failed:
+                self._check_content(task, checksums)
             if part:
                 total = work.add(total, part)
             self.progress(what, rows, all_rows)
             if time.monotonic() - saved_at > SAVE_SECONDS or done == len(self.tasks):
                 self._save_sums(number, {**total, "__rows": np.array(rows)}, done, bad)
                 saved_at = time.monotonic()
-        return total, sorted(set(bad))
+        return total, bad
 
-    def _saved_sums(self, number: int) -> tuple[dict[str, np.ndarray], int, list[str]]:
-        """The sums of a pass that an earlier driver saved, the number of tasks in them, and unusable shards."""
-        content = None if self.saved is None else self.saved.read(f"pass-{number:03d}.npz")
+    def _note(self, where: str) -> None:
+        self.note(f"this run continues one that was interrupted, {where}")
+        self.continues = False
+
+    def _check_content(self, task: Task, checksums: list[int]) -> None:
+        """Refuse a shard with other content than in the first pass that read it; there are no checksums of samples."""
+        if not checksums:
+            return
+        known = self.checksums.setdefault(task.number, checksums)
+        for (shard, _, _), before, now in zip(task.pieces, known, checksums, strict=True):
+            if before != now:
+                raise ShardChangedError(shard.path)
+
+    def _saved_sums(self, number: int) -> tuple[dict[str, np.ndarray], int, list[ShardError]]:
+        """The sums of a pass that an earlier driver saved, the number of tasks in them, and what was unusable."""
+        content = None if self.saved is None else self.saved.read(f"pass-{number:03d}.sums")
         if content is None:
             if self.runs_before:
                 warnings.warn(
@@ -714,22 +774,26 @@ class _Run:
                 )
             self.runs_before = set()
             return {}, 0, []
-        self.runs_before = set()
-        try:
-            with np.load(io.BytesIO(content), allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-            done, bad = int(arrays.pop("__tasks")), json.loads(str(arrays.pop("__bad")))
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile):
-            return {}, 0, []  # damaged: the pass is run again
-        return arrays, done, bad
+        assert self.saved is not None
+        self.runs_before, self.continues = set(), True
+        if hashlib.sha256(content[CHECKSUM_BYTES:]).digest() != content[:CHECKSUM_BYTES]:
+            raise damaged_file(self.saved / f"pass-{number:03d}.sums", "delete it; its pass is then made again")
+        with np.load(io.BytesIO(content[CHECKSUM_BYTES:]), allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        about = json.loads(str(arrays.pop("__about")))
+        self.checksums = {int(task): checksums for task, checksums in about["checksums"].items()}
+        return arrays, about["tasks"], [ShardError(*error) for error in about["bad"]]
 
-    def _save_sums(self, number: int, total: dict[str, np.ndarray], done: int, bad: list[str]) -> None:
+    def _save_sums(self, number: int, total: dict[str, np.ndarray], done: int, bad: list[ShardError]) -> None:
         if self.saved is None:
             return
-        content = io.BytesIO()
-        arrays: dict[str, Any] = {**total, "__tasks": np.array(done), "__bad": np.array(json.dumps(bad))}
-        np.savez(content, **arrays)
-        self.saved.write(f"pass-{number:03d}.npz", content.getvalue())
+        errors = [(error.path, error.reason, error.rows) for error in bad]
+        about = json.dumps({"tasks": done, "bad": errors, "checksums": self.checksums})
+        file = io.BytesIO()
+        arrays: dict[str, Any] = {**total, "__about": np.array(about)}
+        np.savez(file, **arrays)
+        content = file.getvalue()
+        self.saved.write(f"pass-{number:03d}.sums", hashlib.sha256(content).digest() + content)
 
     def _take(self, numbers: np.ndarray) -> np.ndarray:
         """The rows with these numbers, in this order."""
@@ -744,25 +808,43 @@ class _Run:
         result[order] = found
         return result
 
-    def answer(self, class_names: tuple[str, ...] | None) -> int:
-        """Write the answers that are not written yet; returns their number."""
+    def answer(self, options: AnswerOptions, class_names: tuple[str, ...] | None) -> Totals:
+        """Write the answers that are not written yet. Returns the totals of all."""
         assert self.predictions is not None
         names = {task.number: answers_name(task) for task in self.tasks}
-        written = self.predictions.begin(self.key, names.values())
-        with tempfile.TemporaryDirectory() as local:
+        written = self.predictions.begin(self.key, names.values()) & set(names.values())
+        if self.continues:
+            self._note(f"with {len(written):,} of {len(names):,} files of predictions written")
+        rule = None
+        if options.reject_above is not None:
+            rule = find_reject_rule(self.executor, self.tasks, self.reading, self.method)
+        with TemporaryFolder() as local:
             path = Path(local, "state.safetensors")
             self.method.save(path)
             state = path.read_bytes()
         left = [task for task in self.tasks if names[task.number] not in written]
         rows = self.shards.rows - sum(task.rows for task in left)
         folder = self.predictions.folder
-        function = AnswerTask(state, type(self.method), self.reading, self.device, folder, class_names)
-        for answered, bad in self.executor.map(function, left):
+        answers = Answers(replace(options, labels=None), class_names, rule)
+        function = AnswerTask(state, type(self.method), self.reading, self.device, folder, answers)
+        items = [(task, self.checksums.get(task.number), self._labels(task, options.labels)) for task in left]
+        for answered, bad in self.executor.map(function, items):
             rows += answered
-            self.bad |= set(bad)
+            self.bad += bad
             self.progress("answers", rows, self.shards.rows)
         self.predictions.finish()
-        return rows
+        return self.predictions.totals()
+
+    def _labels(self, task: Task, labels: np.ndarray | None) -> list[np.ndarray] | None:
+        """The labels of each piece, still in their file if they are memory-mapped and no row is left out."""
+        if labels is None:
+            return None
+        found = []
+        for shard, start, stop in task.pieces:
+            numbers = shard.numbers(start, stop)
+            rows = labels[self.starts[shard.path] :][numbers[0] : numbers[-1] + 1]
+            found.append(rows if len(rows) == len(numbers) else rows[numbers - numbers[0]])
+        return found
 
 
 def _identity(value: Any) -> Any:

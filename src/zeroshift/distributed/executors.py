@@ -6,7 +6,6 @@ import os
 import pickle
 import re
 import signal
-import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -19,6 +18,7 @@ from statistics import median
 from typing import Any, Self
 
 from zeroshift.distributed.folders import import_optional
+from zeroshift.files import TemporaryFolder
 from zeroshift.workers import WorkerDiedError, Workers
 
 __all__ = ["Executor", "LocalExecutor", "RayExecutor", "check_executor", "open_executor", "use_executor"]
@@ -162,7 +162,7 @@ class LocalExecutor(Executor):
     def __init__(self, workers: int | None = None) -> None:
         self.processes = count_cores() if workers is None else workers
         self.workers = max(1, self.processes)
-        self._folder = tempfile.TemporaryDirectory(prefix="zeroshift-")
+        self._folder = TemporaryFolder()
         self._pool: Workers[tuple[str, Any], Any] = Workers(_call_shared, self.processes, doing="reads shards")
         self._shared = 0
 
@@ -173,8 +173,7 @@ class LocalExecutor(Executor):
     def _share(self, function: Callable[[Any], Any]) -> Any:
         if not self.processes:
             return function
-        for old in Path(self._folder.name).iterdir():
-            old.unlink()
+        Path(self._folder.name, str(self._shared)).unlink(missing_ok=True)
         self._shared += 1
         path = Path(self._folder.name, str(self._shared))
         path.write_bytes(pickle.dumps(function, protocol=pickle.HIGHEST_PROTOCOL))

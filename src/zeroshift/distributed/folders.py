@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from zeroshift.files import atomic_path
+from zeroshift.installation import install_command
+from zeroshift.parsers import check_regular_file
 
 __all__ = ["Folder", "file_system", "import_optional", "is_url", "open_file"]
 
@@ -28,26 +30,45 @@ def import_optional(module: str, extra: str) -> Any:
     try:
         __import__(module)
     except ImportError as error:
-        raise ImportError(f"{module} is not installed. Fix: pip install 'zeroshift[{extra}]'.") from error
+        raise ImportError(f"{module} is not installed. Fix: {install_command(extra)}.") from error
     return sys.modules[module]
 
 
 def file_system(path: str) -> Any:
     """The file system of a URL."""
-    return import_optional("fsspec", "distributed").core.url_to_fs(path)[0]
+    return _open_address(path)[0]
+
+
+def _open_address(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path in it, as fsspec finds them."""
+    core = import_optional("fsspec", "distributed").core
+    try:
+        system, path = core.url_to_fs(url)
+    except ImportError as error:  # fsspec knows the protocol, and its package is missing
+        raise ImportError(f"{url} needs another package ({error}). Fix: install it.") from error
+    except Exception as error:  # whatever a file system raises for an address that it cannot use
+        raise ValueError(
+            f"{url} is no address that can be opened ({error}). Allowed: a folder of this machine, or an address of "
+            "fsspec with all that its file system needs. Fix: such as s3://bucket/folder, gs://bucket/folder or "
+            "file:///folder."
+        ) from error
+    return system, path
 
 
 def _locate(url: str) -> tuple[Any, str]:
     """The file system of a URL, and the path in it. A cache (`simplecache::s3://...`) is left out: it may give back
     what was in a file before."""
-    system, path = import_optional("fsspec", "distributed").core.url_to_fs(url)
+    system, path = _open_address(url)
     cache = import_optional("fsspec.implementations.cached", "distributed").CachingFileSystem
     return (system.fs if isinstance(system, cache) else system), path
 
 
 def open_file(path: str) -> Any:
-    """A file, to read bytes from."""
-    return file_system(path).open(path, "rb") if is_url(path) else open(path, "rb")
+    """A file, to read bytes from. A device, pipe or socket, which may never end, is refused."""
+    if is_url(path):
+        return file_system(path).open(path, "rb")
+    check_regular_file(path)
+    return open(path, "rb")
 
 
 @dataclass(frozen=True)
@@ -56,9 +77,10 @@ class Folder:
     there as a whole or not at all.
 
     >>> import tempfile
-    >>> folder = Folder(tempfile.mkdtemp()) / "part"
-    >>> folder.write("a.txt", b"1")
-    >>> folder.names(), folder.read("a.txt"), folder.read("b.txt")
+    >>> with tempfile.TemporaryDirectory() as path:
+    ...     folder = Folder(path) / "part"
+    ...     folder.write("a.txt", b"1")
+    ...     folder.names(), folder.read("a.txt"), folder.read("b.txt")
     (['a.txt'], b'1', None)
     """
 
@@ -90,7 +112,8 @@ class Folder:
         """The content of a file; None if there is none."""
         try:
             if not is_url(self.path):
-                return Path(self.path, name).read_bytes()
+                with open_file(os.path.join(self.path, name)) as handle:
+                    return bytes(handle.read())
             system, path = _locate(f"{self.path}/{name}")
             return bytes(system.cat_file(path))
         except (FileNotFoundError, NotADirectoryError):

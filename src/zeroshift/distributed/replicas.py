@@ -11,7 +11,7 @@ import os
 import secrets
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,18 +19,22 @@ from threadpoolctl import threadpool_limits
 
 from zeroshift.arrays import Array, check_matrix, to_numpy
 from zeroshift.distributed.adaptation import (
-    Predictions,
+    NO_OPTIONS,
+    TASK_ROWS,
     Progress,
     Reading,
     Task,
-    answer_columns,
     check_arguments,
+    find_reject_rule,
+    make_tasks,
     run_key,
-    write_answers,
+    shard_starts,
+    written_key,
 )
+from zeroshift.distributed.answers import AnswerOptions, Answers, Predictions, RowAnswers
 from zeroshift.distributed.executors import Executor, use_executor
 from zeroshift.distributed.folders import Folder
-from zeroshift.distributed.shards import FeatureShards
+from zeroshift.distributed.shards import FeatureShards, ShardError
 from zeroshift.methods import ZeroShot
 from zeroshift.mixture.online import OnlineAnchoredMixture
 
@@ -120,26 +124,27 @@ class _Follow:
     """One replica adapts to its next rows, in a worker. A pure function, so that it can be run again."""
 
     reading: Reading
-    class_names: tuple[str, ...] | None = None
+    answers: Answers = field(default_factory=Answers)
 
-    def __call__(self, request: tuple[Replica, np.ndarray | Task]) -> tuple[Replica, Changes, Any, list[str]]:
+    def __call__(self, request: tuple[Replica, np.ndarray | Task]) -> tuple[Replica, Changes, Any, list[ShardError]]:
         replica, rows = request
         method = replica.method
         with threadpool_limits(1, user_api="blas"):
             if isinstance(rows, np.ndarray):
                 return replica, *_with_changes(replica, to_numpy(method.adapt(rows)), [])
             zero_shot = ZeroShot(method.prototypes, logit_scale=method.logit_scale)
-            parts, bad = [], []
+            parts: list[RowAnswers] = []
+            bad: list[ShardError] = []
             for shard, start, stop in rows.pieces:
-                read, failed = self.reading.rows(Task(0, 0, ((shard, start, stop),)), check=True)
-                bad += failed
-                if not failed:
-                    columns = answer_columns(method.adapt(read), zero_shot, read, shard, start, self.class_names)
-                    parts.append((shard.path, columns))
+                found = self.reading.rows(Task(0, 0, ((shard, start, stop),)), check=True)
+                bad += found.bad
+                if len(found.rows):
+                    numbers = np.setdiff1d(shard.numbers(start, stop), [row for one in found.bad for row in one.rows])
+                    parts.append(self.answers.of_rows(method.adapt(found.rows), zero_shot, found.rows, shard, numbers))
         return replica, *_with_changes(replica, parts, bad)
 
 
-def _with_changes(replica: Replica, answer: Any, bad: list[str]) -> tuple[Changes, Any, list[str]]:
+def _with_changes(replica: Replica, answer: Any, bad: list[ShardError]) -> tuple[Changes, Any, list[ShardError]]:
     return replica.take_changes(), answer, bad
 
 
@@ -148,9 +153,9 @@ def _rounds(
     following: _Follow,
     next_rows: Callable[[int], np.ndarray | Task | None],
     executor: Executor,
-) -> Iterator[tuple[int, Any, list[str]]]:
-    """Yield (replica, answer, unusable shards) for every part of every sub-stream. `next_rows` gives the next rows of a
-    replica, None at its end. All changes of a round are received before the next one begins."""
+) -> Iterator[tuple[int, Any, list[ShardError]]]:
+    """Yield (replica, answer, what was unusable) for every part of every sub-stream. `next_rows` gives the next rows of
+    a replica, None at its end. All changes of a round are received before the next one begins."""
     while True:
         requests = [(index, rows) for index in range(len(replicas)) if (rows := next_rows(index)) is not None]
         if not requests:
@@ -221,41 +226,46 @@ def _learn_all(method: OnlineAnchoredMixture, replica: Replica) -> None:
 class _OnlineFiles:
     """Gathers the answers of replicas into files of about `FILE_ROWS` rows of one shard."""
 
-    def __init__(self, shards: FeatureShards, predictions: Predictions) -> None:
-        self._predictions = predictions
+    def __init__(self, shards: FeatureShards, predictions: Predictions, labels: np.ndarray | None) -> None:
+        self.predictions = predictions
+        self._labels, self._starts = labels, shard_starts(shards)
         self._numbers = {shard.path: number for number, shard in enumerate(shards.shards)}
-        self._names = [
+        self.names = [
             self._name(shard.path, part) for shard in shards.shards for part in range(-(-shard.rows // FILE_ROWS))
         ]
-        self._gathered: dict[int, tuple[str, int, list[dict[str, Any]]]] = {}
+        self._gathered: dict[int, tuple[str, int, list[RowAnswers]]] = {}
         """By replica: its shard, the number of its next file, and the answers that are not written yet."""
-        predictions.check(self._names)
+        predictions.check(self.names)
 
     def _name(self, path: str, part: int) -> str:
         return f"predictions_{self._numbers[path]:05d}_{part:04d}.parquet"
 
-    def begin(self) -> None:
-        self._predictions.begin(secrets.token_hex(8), self._names)  # a key of no other run: nothing is continued
+    def begin(self, answers: Answers) -> None:
+        self.answers = answers
+        self.predictions.begin(secrets.token_hex(8), self.names)  # a key of no other run: nothing is continued
 
-    def add(self, replica: int, answered: list[tuple[str, dict[str, Any]]]) -> None:
-        for path, columns in answered:
+    def add(self, replica: int, answered: list[RowAnswers]) -> None:
+        for part in answered:
+            path = part.shard.path
+            if self._labels is not None:
+                part.columns["label"] = self._labels[self._starts[path] + part.numbers]
             if replica in self._gathered and self._gathered[replica][0] != path:
                 self._write(replica)
                 del self._gathered[replica]
-            self._gathered.setdefault(replica, (path, 0, []))[2].append(columns)
-            if sum(len(one["row"]) for one in self._gathered[replica][2]) >= FILE_ROWS:
+            self._gathered.setdefault(replica, (path, 0, []))[2].append(part)
+            if sum(len(one.numbers) for one in self._gathered[replica][2]) >= FILE_ROWS:
                 self._write(replica)
 
     def _write(self, replica: int) -> None:
         path, part, gathered = self._gathered[replica]
         if gathered:
-            write_answers(self._predictions.folder, self._name(path, part), gathered)
+            self.answers.write(self.predictions.folder, self._name(path, part), gathered)
         self._gathered[replica] = path, part + 1, []
 
     def finish(self) -> None:
         for replica in list(self._gathered):
             self._write(replica)
-        self._predictions.finish()
+        self.predictions.finish()
 
 
 def check_online_out(
@@ -267,13 +277,15 @@ def check_online_out(
     class_names: Sequence[str] | None,
     normalize: bool,
     force: bool,
+    answers: AnswerOptions = NO_OPTIONS,
 ) -> _OnlineFiles | None:
     """The files of an online run, after a check that it may write them."""
     if out is None:
         return None
-    names = None if class_names is None else list(class_names)
-    run = run_key(method, shards, replicas=replicas, every=every, normalize=normalize, class_names=names)
-    return _OnlineFiles(shards, Predictions(Folder.of(out), run, force))
+    run = run_key(
+        method, shards, replicas=replicas, every=every, normalize=normalize, **written_key(class_names, answers)
+    )
+    return _OnlineFiles(shards, Predictions(Folder.of(out), run, force), answers.labels)
 
 
 def follow_shards(
@@ -289,26 +301,32 @@ def follow_shards(
     on_bad_shard: str = "raise",
     progress: Progress | None = None,
     force: bool = False,
-) -> list[str]:
+    answers: AnswerOptions = NO_OPTIONS,
+) -> list[ShardError]:
     """As `adapt_replicas`, for shards: each belongs to one replica, which follows its shards one after the other.
 
     The answers are written to `out/predictions`, of which `force` allows to replace those of another run, or of this
-    one if it is finished; a run that did not finish starts again. Returns the shards that could not be used.
+    one if it is finished; a run that did not finish starts again. Returns what could not be used.
     """
     made = _make_replicas(method, replicas, every)
-    check_arguments(method, shards, class_names, on_bad_shard)
-    files = check_online_out(method, shards, out, replicas, every, class_names, normalize, force)
+    check_arguments(method, shards, class_names, on_bad_shard, answers)
+    files = check_online_out(method, shards, out, replicas, every, class_names, normalize, force, answers)
     parts = [_parts(shards, index, replicas, every) for index in range(replicas)]
-    names = None if class_names is None else tuple(class_names)
-    following = _Follow(Reading(normalize, on_bad_shard == "skip"), names)
-    bad: dict[str, None] = {}
+    reading = Reading(normalize, on_bad_shard == "skip")
+    bad: list[ShardError] = []
     rows = 0
     with use_executor(on) as executor:
+        rule = None
+        if files is not None and answers.reject_above is not None:
+            rule = find_reject_rule(executor, make_tasks(shards, TASK_ROWS), reading, method)
+        names = None if class_names is None else tuple(class_names)
+        written = Answers(replace(answers, labels=None), names, rule)
         if files is not None:
-            files.begin()
+            files.begin(written)
+        following = _Follow(reading, written)
         for index, answered, failed in _rounds(made, following, lambda index: next(parts[index], None), executor):
-            bad |= dict.fromkeys(failed)
-            rows += sum(len(columns["row"]) for _, columns in answered)
+            bad += failed
+            rows += sum(len(part.numbers) for part in answered)
             if files is not None:
                 files.add(index, answered)
             if progress is not None:
@@ -316,7 +334,7 @@ def follow_shards(
     if files is not None:
         files.finish()
     _learn_all(method, made[0])
-    return list(bad)
+    return bad
 
 
 def _parts(shards: FeatureShards, index: int, replicas: int, every: int) -> Iterator[Task]:

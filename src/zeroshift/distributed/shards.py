@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from zeroshift.distributed.folders import Folder, file_system, import_optional, 
 from zeroshift.files import FileFormatError
 from zeroshift.parsers import read_array_header
 
-__all__ = ["FeatureShards", "Shard", "ShardError"]
+__all__ = ["FeatureShards", "Shard", "ShardChangedError", "ShardError"]
 
 SUFFIXES = (".npy", ".parquet", ".safetensors")
 SAFETENSORS_TYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
@@ -32,14 +33,29 @@ OPENED_TOGETHER = 16
 
 
 class ShardError(ValueError):
-    """A shard that cannot be read. `path` names it."""
+    """A shard that cannot be used, or some rows of one. `path` names it, and `rows` has the numbers of these rows."""
 
-    def __init__(self, path: str, reason: str) -> None:
+    def __init__(self, path: str, reason: str, rows: Sequence[int] = ()) -> None:
         super().__init__(f"the shard {path} cannot be used: {reason}")
-        self.path, self.reason = path, reason
+        self.path, self.reason, self.rows = path, reason, tuple(rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ShardError, (self.path, self.reason)
+        return ShardError, (self.path, self.reason, self.rows)
+
+
+class ShardChangedError(ValueError):
+    """A shard that has other content than earlier in the same run."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"the shard {path} was replaced or written again during the run, so its answers would be about other "
+            "rows than those that were learned. Fix: run again when nothing writes to the shards; the run then begins "
+            "from its beginning."
+        )
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ShardChangedError, (self.path,)
 
 
 @dataclass(frozen=True)
@@ -48,6 +64,7 @@ class Shard:
 
     path: str
     rows: int
+    """Without those that are left out."""
     dimension: int
     dtype: str
     start: int = 0
@@ -57,6 +74,8 @@ class Shard:
     version: str = ""
     """Size and time of the file when it was opened, and its checksum if the file system has one: a file that is written
     again is another shard."""
+    left_out: tuple[int, ...] = ()
+    """Numbers, in the file, of rows that cannot be used, in ascending order."""
 
     @property
     def name(self) -> str:
@@ -66,49 +85,63 @@ class Shard:
     def bytes(self) -> int:
         return self.rows * self.dimension * np.dtype(self.dtype).itemsize
 
+    @property
+    def rows_in_file(self) -> int:
+        return self.rows + len(self.left_out)
+
+    def numbers(self, start: int, stop: int) -> np.ndarray:
+        """The numbers of these rows in the file, where the rows that are left out are counted too.
+
+        >>> Shard("a.npy", rows=4, dimension=8, dtype="<f4", left_out=(0, 3)).numbers(0, 4)
+        array([1, 2, 4, 5])
+        """
+        rows = np.arange(start, stop)
+        before = np.asarray(self.left_out, np.int64) - np.arange(len(self.left_out))  # rows that are kept before each
+        return rows + np.searchsorted(before, rows, side="right")
+
     def read(self, start: int, stop: int) -> np.ndarray:
-        """These rows. Of a local file of numbers they are memory-mapped; of others, only they are loaded."""
+        """These rows. Of a local file of numbers they are memory-mapped; of others, only they are loaded.
+
+        A file that was written again since the shard was opened is an error.
+        """
         try:
+            if self.version and _version(self.path) != self.version:
+                raise ShardChangedError(self.path)
+            numbers = self.numbers(start, stop)
             if self.column:
-                return self._read_parquet(start, stop)
-            row_bytes = self.dimension * np.dtype(self.dtype).itemsize
-            first, last, shape = self.start + start * row_bytes, self.start + stop * row_bytes, (stop - start, -1)
-            if not is_url(self.path):
-                rows = np.memmap(self.path, self.dtype, "r", first, (stop - start, self.dimension))
-                return rows.view(np.ndarray)
-            content = file_system(self.path).cat_file(self.path, start=first, end=last)
-            return np.frombuffer(content, self.dtype).reshape(shape)
-        except ShardError:
+                return self._read_parquet(numbers)
+            rows = self._read_numbers(int(numbers[0]), int(numbers[-1]) + 1)
+            return rows if len(rows) == len(numbers) else rows[numbers - numbers[0]]
+        except (ShardError, ShardChangedError):
             raise
         except Exception as error:  # whatever the file system or the format raises
             raise ShardError(self.path, f"{type(error).__name__}: {error}") from error
 
-    def _read_parquet(self, start: int, stop: int) -> np.ndarray:
-        parquet = import_optional("pyarrow.parquet", "parquet")
+    def _read_numbers(self, start: int, stop: int) -> np.ndarray:
+        row_bytes = self.dimension * np.dtype(self.dtype).itemsize
+        first, last, shape = self.start + start * row_bytes, self.start + stop * row_bytes, (stop - start, -1)
+        if is_url(self.path):
+            content = file_system(self.path).cat_file(self.path, start=first, end=last)
+            return np.frombuffer(content, self.dtype).reshape(shape)
         with open_file(self.path) as handle:
-            file = parquet.ParquetFile(handle)
-            groups: list[int] = []
-            offset = first = 0
-            for group in range(file.num_row_groups):
-                count = file.metadata.row_group(group).num_rows
-                if offset < stop and offset + count > start:
-                    if not groups:
-                        first = offset
-                    groups.append(group)
-                offset += count
-            column = file.read_row_groups(groups, columns=[self.column]).column(0).combine_chunks()
-            part = column.slice(start - first, stop - start)
-            self._check_lists(part, start)
-            return np.asarray(part.flatten().to_numpy(zero_copy_only=False)).reshape(-1, self.dimension)
+            return np.memmap(handle, self.dtype, "r", first, (stop - start, self.dimension)).view(np.ndarray)
 
-    def _check_lists(self, part: Any, start: int) -> None:
-        """Refuse lists (of which the first is row `start`) that are missing, or are not as long as the others."""
+    def _read_parquet(self, numbers: np.ndarray) -> np.ndarray:
+        column = read_parquet_rows(self.path, [self.column], numbers).column(0).combine_chunks()
+        self._check_lists(column, numbers)
+        return np.asarray(column.flatten().to_numpy(zero_copy_only=False)).reshape(-1, self.dimension)
+
+    def _check_lists(self, part: Any, numbers: np.ndarray) -> None:
+        """Refuse lists, of the rows with these numbers, that are missing or are not as long as the others."""
         lengths = part.value_lengths().fill_null(-1).to_numpy(zero_copy_only=False)
         wrong = np.flatnonzero(lengths != self.dimension)
         if len(wrong):
             length = int(lengths[wrong[0]])
             what = "is null" if length < 0 else f"has {length} numbers, not {self.dimension}"
-            raise ShardError(self.path, f"row {start + wrong[0]} {what}. Fix: drop the row or recompute its features.")
+            raise ShardError(
+                self.path, f"row {numbers[wrong[0]]} {what}. Fix: drop the row or recompute its features.",
+                numbers[wrong].tolist(),
+            )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -116,9 +149,9 @@ class FeatureShards:
     """Shards of one set, in order.
 
     >>> import tempfile
-    >>> folder = tempfile.mkdtemp()
-    >>> np.save(f"{folder}/img_emb_0.npy", np.eye(3, 8, dtype=np.float16))
-    >>> shards = FeatureShards.open(folder)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/img_emb_0.npy", np.eye(3, 8, dtype=np.float16))
+    ...     shards = FeatureShards.open(folder)
     >>> shards.rows, shards.dimension
     (3, 8)
     """
@@ -190,12 +223,20 @@ class FeatureShards:
                 break
         return np.concatenate(parts)
 
-    def without(self, paths: Sequence[str]) -> FeatureShards:
-        """Without the shards at these paths."""
-        kept = tuple(shard for shard in self.shards if shard.path not in set(paths))
+    def without(self, errors: Sequence[ShardError]) -> FeatureShards:
+        """Without the rows that these errors name, or the whole shard where they name none."""
+        whole = {error.path for error in errors if not error.rows}
+        rows: dict[str, set[int]] = {}
+        for error in errors:
+            rows.setdefault(error.path, set()).update(error.rows)
+        kept = []
+        for shard in self.shards:
+            left_out = tuple(sorted({*shard.left_out, *rows.get(shard.path, ())}))
+            if shard.path not in whole and len(left_out) < shard.rows_in_file:
+                kept.append(replace(shard, rows=shard.rows_in_file - len(left_out), left_out=left_out))
         if not kept:
-            raise ValueError(f"none of {len(self.shards)} shards can be used; the first is {paths[0]}.")
-        return FeatureShards(kept, self.skipped)
+            raise ValueError(f"none of {len(self.shards)} shards can be used; the first error: {errors[0]}")
+        return FeatureShards(tuple(kept), self.skipped)
 
 
 def list_files(source: str, suffixes: tuple[str, ...]) -> list[str]:
@@ -241,6 +282,20 @@ def _version(path: str) -> str:
     return " ".join(f"{name}={info[name]}" for name in VERSION_FIELDS if info.get(name) is not None)
 
 
+def read_parquet_rows(path: str, columns: Sequence[str], numbers: np.ndarray) -> Any:
+    """A table of these columns, of the rows with these ascending numbers; only the row groups with them are read."""
+    parquet = import_optional("pyarrow.parquet", "parquet")
+    with open_file(path) as handle:
+        file = parquet.ParquetFile(handle)
+        sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+        ends = np.cumsum(sizes)
+        first, last = np.searchsorted(ends, numbers[[0, -1]], side="right")
+        table = file.read_row_groups(list(range(first, last + 1)), columns=list(columns))
+    at = numbers - (ends[first] - sizes[first])
+    table = table.slice(at[0], at[-1] + 1 - at[0])
+    return table if table.num_rows == len(at) else table.take(at - at[0])
+
+
 def _read_header(path: str, column: str | None) -> Shard:
     if path.endswith(".parquet"):
         return _parquet_header(path, column)
@@ -261,7 +316,10 @@ def _read_header(path: str, column: str | None) -> Shard:
             if "features" not in tensors or tensors["features"]["dtype"] not in SAFETENSORS_TYPES:
                 raise ShardError(path, "it has no array `features` of float16, float32 or float64")
             shape, dtype = tensors["features"]["shape"], np.dtype(SAFETENSORS_TYPES[tensors["features"]["dtype"]])
-            start = 8 + length + tensors["features"]["data_offsets"][0]
+            first, last = tensors["features"]["data_offsets"]
+            if last - first != math.prod(shape) * dtype.itemsize:
+                raise ShardError(path, f"its header declares {last - first} bytes for {dtype} of shape {tuple(shape)}")
+            start = 8 + length + first
         else:
             raise ShardError(path, f"its suffix is none of {', '.join(SUFFIXES)}")
         size = handle.seek(0, os.SEEK_END)
@@ -270,6 +328,11 @@ def _read_header(path: str, column: str | None) -> Shard:
     shard = Shard(path, int(shape[0]), int(shape[1]), dtype.str, start)
     if size < start + shard.bytes:
         raise ShardError(path, f"it is truncated: {size} bytes instead of {start + shard.bytes}. Fix: copy it again.")
+    if path.endswith(".npy") and size > start + shard.bytes:
+        raise ShardError(
+            path, f"it has {size} bytes, but its header declares {shard.rows} rows, which take {start + shard.bytes}. "
+            "Fix: write it again."
+        )  # fmt: skip
     return shard
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ from zeroshift.encode.preprocessing import Pixels, read_image_bytes, to_rgb_imag
 from zeroshift.encode.prompts import Prompts
 from zeroshift.encode.tuning.text import check_class_names
 from zeroshift.encode.views import Views
-from zeroshift.files import FileFormatError, checked_path
+from zeroshift.files import FileFormatError, TemporaryFolder, checked_path
 from zeroshift.method import EpisodicMethod, Method, ViewMethod
 from zeroshift.methods.inputs import SECOND
 from zeroshift.mixture import OnlineAnchoredMixture, TransductiveAnchoredMixture
@@ -404,7 +403,7 @@ class Pipeline:
 
         The weights of the encoder are not in it, nor are `second`, `views` and `generate`.
         """
-        with self._lock, tempfile.TemporaryDirectory() as folder:
+        with self._lock, TemporaryFolder() as folder:
             state = Path(folder) / "state.safetensors"
             self.method.save(state)
             state_bytes: np.ndarray = np.frombuffer(state.read_bytes(), np.uint8)
@@ -441,7 +440,7 @@ class Pipeline:
                 f"{path} was saved with another encoder ({header.get('key')}) than the one given ({encoder.key()}). "
                 "Fix: the same model, revision and dtype."
             )
-        with tempfile.TemporaryDirectory() as folder:
+        with TemporaryFolder() as folder:
             state = Path(folder) / "state.safetensors"
             state.write_bytes(arrays["state"].tobytes())
             repeated = header["repeated_names"]

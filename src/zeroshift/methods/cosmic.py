@@ -1,4 +1,4 @@
-"""COSMIC: cliques of classes in the spaces of two encoders vote for the classes of their members."""
+"""COSMIC: cliques of similar classes, in the spaces of two encoders, vote for what is near to them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,16 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend, Rows, as_floats, check_matrix, to_numpy
+from zeroshift.arrays import Array, Backend, Rows, as_floats, check_matrix, namespace, to_numpy
 from zeroshift.features.checks import blocks
-from zeroshift.method import TwoEncoderMethod
+from zeroshift.method import OnlineMethod, TwoEncoderMethod
+from zeroshift.methods._shared.class_memory import ClassMemory
 from zeroshift.methods._shared.cliques import CliqueSet
-from zeroshift.methods._shared.low_entropy_memory import LowEntropyMemory, check_memory
 from zeroshift.methods._shared.similarity import SHARPNESS, exponential_kernel, normalize_rows, unit_rows
 from zeroshift.methods.tda import TDA
 from zeroshift.parameters import Flag, Number, parameter, state
-from zeroshift.views import RATIO, as_images, average_views, check_unit_views
-from zeroshift.zero_shot import confidence, log_softmax, logits, pseudo_class, softmax
-
-__all__ = ["COSMIC"]
-
-BLOCK_ROWS = 256
+from zeroshift.views import RATIO, as_images, check_unit_views, observe_views
+from zeroshift.zero_shot import confidence, log_softmax, logits, observe, pseudo_class, softmax
 
 SHARED_NEIGHBOURS = 2
 """Edges whose ends have fewer neighbours in common are removed."""
@@ -43,18 +39,17 @@ class Memories:
 
     def __init__(self, backend: Backend, classes: int, capacity: int, dimension: int, second: int = 0) -> None:
         self._backend = backend
-        self.first = LowEntropyMemory(backend, classes, capacity, dimension, ties="first slot")
-        self.second = LowEntropyMemory(backend, classes, capacity, second)
+        self.first = ClassMemory(backend, classes, capacity, dimension, ties="first slot")
+        self.second = ClassMemory(backend, classes, capacity, second)
         self.first_cliques, self.second_cliques = CliqueSet.empty(dimension), CliqueSet.empty(second)
 
     @property
     def second_dimension(self) -> int:
-        return int(self.second.features.shape[2])
+        return int(self.second.entries.shape[1])
 
     def with_second(self, dimension: int) -> Memories:
         """Empty memories for a second space of this dimension."""
-        classes, capacity, d = self.first.features.shape
-        return Memories(self._backend, classes, capacity, d, dimension)
+        return Memories(self._backend, *self.first.rows.shape, self.first.entries.shape[1], dimension)
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         found: dict[str, Array] = {}
@@ -65,38 +60,40 @@ class Memories:
         return found, {}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> Memories:
-        shape = tuple(arrays["second_features"].shape)
-        restored = self.with_second(int(shape[2]) if len(shape) == 3 else 0)
-        classes = restored.first.features.shape[0]
+        shape = tuple(arrays["second_entries"].shape)
+        restored = self.with_second(int(shape[1]) if len(shape) == 2 else 0)
+        classes = len(restored.first.rows)
         for space, nodes in (("first", 2 * classes), ("second", classes)):
             memory = getattr(restored, space)
             own = {name.removeprefix(f"{space}_"): array for name, array in arrays.items() if name.startswith(space)}
             memory.restore(own, values)
             cliques = {name.removeprefix("cliques_"): array for name, array in own.items()}
-            found = CliqueSet.empty(0).restored(cliques, nodes, int(memory.features.shape[2]))
+            found = CliqueSet.empty(0).restored(cliques, nodes, int(memory.entries.shape[1]))
             setattr(restored, f"{space}_cliques", found)
         return restored
 
-    def check(self, n_seen: int) -> None:
+    def check_seen(self, n_seen: int) -> None:
         """ValueError if no stream of so many samples leads to these memories."""
-        check_memory(self.first, n_seen)
-        check_memory(self.second, n_seen)
+        self.first.check_seen(n_seen)
+        self.second.check_seen(n_seen)
 
 
-class Terms(NamedTuple):
-    """What a sample is scored by, (K,) each."""
+class TwoSpaces(NamedTuple):
+    """Samples in both spaces, and what of them is stored."""
 
-    text: Array
-    """The zero-shot posterior."""
-    cache: Array
-    """The posterior of the class vectors in the first space."""
-    first: Array
-    """Votes of the cliques in the first space."""
-    second: Array
-    """Votes of the cliques in the second space."""
+    x: Array
+    """(n, d)."""
+    z: Array
+    """(n, e)."""
+    stored: Array
+    """(n, d): what the first memory gets."""
+    k: Array
+    """The class it gets it under (n,)."""
+    entropy: Array
+    """(n,)."""
 
 
-class COSMIC(TwoEncoderMethod):
+class COSMIC(OnlineMethod, TwoEncoderMethod):
     """Memories of the most confident samples describe the classes in the spaces of two encoders. In each space,
     similar classes form cliques. A sample is compared with the centres of the cliques, and those nearest to it let
     their members vote. The votes are added to the zero-shot posterior.
@@ -131,7 +128,6 @@ class COSMIC(TwoEncoderMethod):
 
     name = "cosmic"
     headline = "Cliques of classes in two encoders' spaces vote"
-    protocol = "online"
     needs: ClassVar[tuple[str, ...]] = ("prototypes", "second")
     views_with_second = True
     state_size = "K M (d + e) and the cliques, M = memory_size, e the second encoder's dimension"
@@ -184,12 +180,8 @@ class COSMIC(TwoEncoderMethod):
     )
 
     _memories: Memories = state(
-        lambda self: Memories(Backend.of(self.prototypes), self.n_classes, self.memory_size, self.dimension),
-        check=lambda self, memories: memories.check(self.n_seen),
+        lambda self: Memories(Backend.of(self.prototypes), self.n_classes, self.memory_size, self.dimension)
     )
-
-    def _prepare(self) -> None:
-        self._text = self.prototypes64
 
     @property
     def n_cliques(self) -> tuple[int, int]:
@@ -231,19 +223,14 @@ class COSMIC(TwoEncoderMethod):
         for block, views in images.blocks(1):
             image = views[0]
             z = self._second_of(image[:1], None if second is None else second[block])
-            kept = average_views(image, self._text, self.logit_scale, ratio=self.view_ratio)
-            k, entropy = int(pseudo_class(kept.probabilities[None, :])[0]), float(kept.entropy)
-            yield block, self._learn(image[0], z[0], kept.features, k, entropy)[None, :]
+            kept = observe_views(image, self.prototypes64, self.logit_scale, self.view_ratio)
+            x = TwoSpaces(image[:1], z, kept.features, pseudo_class(kept.y), kept.entropy)
+            yield block, self._learn_and_score(x, 1)
 
-    def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        for block, both in rows.blocks(BLOCK_ROWS):
-            features, second = self._parts(both)
-            z = self._second_of(features, second)
-            log_y = log_softmax(logits(features, self._text, self.logit_scale))
-            classes, entropies = to_numpy(pseudo_class(log_y)), -to_numpy(confidence(log_y))
-            for i in range(features.shape[0]):
-                scores = self._learn(features[i], z[i], features[i], int(classes[i]), float(entropies[i]))
-                yield slice(block.start + i, block.start + i + 1), scores[None, :]
+    def observe(self, both: Array) -> TwoSpaces:
+        features, second = self._parts(both)
+        x = observe(features, self.prototypes64, self.logit_scale)
+        return TwoSpaces(features, self._second_of(features, second), features, x.k, x.entropy)
 
     def _second_of(self, features: Array, second: Array | None) -> Array:
         """The features of the second encoder; of the first, if it is used alone."""
@@ -259,95 +246,70 @@ class COSMIC(TwoEncoderMethod):
             )
         return second
 
-    def _learn(self, x: Array, z: Array, stored: Array, k: int, entropy: float) -> Array:
-        """Store a sample in both memories, find the cliques where that is due, and score it: (K,).
-
-        `x` and `z` are its features in the two spaces, `stored` what the first memory gets under class k.
-        """
-        with self._learning():
-            if self._memories.second_dimension != z.shape[0]:
-                self._memories = self._memories.with_second(int(z.shape[0]))
-            memories = self._memories
-            stored_first = memories.first.plan_one(k, entropy)
-            if stored_first is not None:
-                memories.first.insert(stored_first, unit_rows(stored[None, :])[0])
-            vectors = self._class_vectors(x)
-            text, cache = self._posteriors(x, vectors)
-            log_y = log_softmax(text + cache)
-            stored_second = memories.second.plan_one(
-                int(pseudo_class((text + cache)[None, :])[0]), float(-confidence(log_y[None, :])[0])
-            )
-            if stored_second is not None:
-                memories.second.insert(stored_second, z)
-            due = self._n_seen > self.n_classes * self.memory_size and self._n_seen % self.rebuild_every == 0
-            early = self._n_seen <= self.n_classes * self.memory_size
-            if due or (early and stored_first is not None):
-                nodes = np.concatenate([to_numpy(self._text), to_numpy(vectors)])
-                memories.first_cliques = self._cliques(nodes, DEGREE_SHARE * self.degree)
-            if due or (early and stored_second is not None):
-                memories.second_cliques = self._cliques(to_numpy(self._class_means()), self.degree)
-        return self._fuse(self._terms(x, z, vectors))
-
-    def _cliques(self, nodes: np.ndarray, degree: float) -> CliqueSet:
-        return CliqueSet.of(nodes.astype(np.float64), degree=degree, shared=SHARED_NEIGHBOURS)
+    def learn(self, x: TwoSpaces) -> None:
+        """Store a sample in both memories, and find the cliques where that is due."""
+        if self._memories.second_dimension != x.z.shape[0]:
+            self._memories = self._memories.with_second(int(x.z.shape[0]))
+        memories = self._memories
+        in_first = memories.first.offer(x.k, x.entropy, unit_rows(x.stored[None, :])[0])
+        vectors = self._class_vectors(x.x)
+        text, cache = (softmax(self.logit_scale * (rows @ x.x)) for rows in (self.prototypes64, vectors))
+        both = (text + cache)[None, :]
+        in_second = memories.second.offer(pseudo_class(both)[0], -confidence(log_softmax(both))[0], x.z)
+        early = self._n_seen <= self.n_classes * self.memory_size
+        due = not early and self._n_seen % self.rebuild_every == 0
+        if due or (early and in_first):
+            nodes = np.concatenate([to_numpy(self.prototypes64), to_numpy(vectors)])
+            memories.first_cliques = CliqueSet.of(nodes, degree=DEGREE_SHARE * self.degree, shared=SHARED_NEIGHBOURS)
+        if due or (early and in_second):
+            means = to_numpy(self._class_means())
+            memories.second_cliques = CliqueSet.of(means, degree=self.degree, shared=SHARED_NEIGHBOURS)
 
     def _class_vectors(self, x: Array) -> Array:
         """Each class's prototype and stored samples, averaged by their similarity with x: rows (K, d) of unit length.
 
         A class without samples has its prototype.
         """
-        memory, backend = self._memories.first, Backend.of(self._text)
-        vectors = backend.copy(self._text)
-        used = int(np.isfinite(memory.entropies).any(axis=0).sum())  # slots are filled in order
+        memory, text = self._memories.first, self.prototypes64
+        index, vectors = Backend.of(text).index, Backend.of(text).copy(text)
+        used = int(memory.counts.max())  # slots are filled in order
         classes = np.flatnonzero(memory.counts)
         if not len(classes):
             return vectors
-        k = backend.index(classes)
-        stored = memory.features[:, :used] if len(classes) == self.n_classes else memory.features[k, :used]
-        present = backend.index(np.isfinite(memory.entropies[classes, :used]))
-        weights = exponential_kernel(stored @ x, self.memory_beta) * present
-        own = exponential_kernel(self._text[k] @ x, self.memory_beta)[:, None] * self._text[k]
+        rows, k = index(memory.rows[classes, :used]), index(classes)
+        stored = memory.entries[rows]
+        weights = exponential_kernel(stored @ x, self.memory_beta) * (rows > 0)
+        own = exponential_kernel(text[k] @ x, self.memory_beta)[:, None] * text[k]
         vectors[k] = unit_rows(own + (weights[:, None, :] @ stored)[:, 0])
         return vectors
 
     def _class_means(self) -> Array:
         """The mean of the samples of each class in the second space, (K, e); zero for a class without any."""
-        memory, backend = self._memories.second, Backend.of(self._text)
-        counts = backend.asarray(np.maximum(memory.counts, 1).astype(np.float64), backend.xp.float64)
-        return backend.xp.sum(memory.features, axis=1) / counts[:, None]
+        memory = self._memories.second
+        sums = memory.entries[Backend.of(self.prototypes).index(memory.rows)].sum(axis=1)
+        return sums / self.as_own(np.maximum(memory.counts, 1.0))[:, None]
 
-    def _posteriors(self, x: Array, vectors: Array) -> tuple[Array, Array]:
-        """By the prototypes and by the class vectors, (K,) each."""
-        return tuple(softmax(self.logit_scale * (rows @ x)) for rows in (self._text, vectors))
+    def score(self, samples: TwoSpaces) -> Array:
+        if not self._n_seen:
+            return softmax(logits(samples.x, self.prototypes64, self.logit_scale))  # there are no cliques yet
+        scores = [self._scores_of(x, z) for x, z in zip(samples.x, samples.z, strict=True)]
+        return namespace(samples.x).stack(scores)
 
-    def _terms(self, x: Array, z: Array, vectors: Array | None = None) -> Terms:
-        """What a sample is scored by, with the present state."""
-        vectors = self._class_vectors(x) if vectors is None else vectors
-        text, cache = self._posteriors(x, vectors)
-        xp, memories = Backend.of(self._text).xp, self._memories
-        nodes = xp.concat([self._text @ x, vectors @ x])
+    def _scores_of(self, x: Array, z: Array) -> Array:
+        """The posterior of a sample, plus the votes of the cliques in both spaces, (K,)."""
+        vectors, text, memories = self._class_vectors(x), self.prototypes64, self._memories
+        nodes = namespace(x).concat([text @ x, vectors @ x])
         votes = self._votes(memories.first_cliques, x, nodes)
         first = (votes[: self.n_classes] + votes[self.n_classes :]) / 2
         second = self._votes(memories.second_cliques, z, self._class_means() @ z)
-        return Terms(text, cache, first, second)
+        return softmax(self.logit_scale * (text @ x)) + self.clique_weight * first + self.second_clique_weight * second
 
     def _votes(self, cliques: CliqueSet, y: Array, products: Array) -> Array:
         """Votes (n,) of the nodes of the cliques nearest to y; `products` (n,) are those of y and the nodes."""
         if not len(cliques.sizes):
             return 0.0 * products
-        nearest = cliques.nearest(to_numpy(y).astype(np.float64), self.clique_share, int(products.shape[0]))
+        nearest = cliques.nearest(to_numpy(y), self.clique_share, int(products.shape[0]))
         return self.alpha * exponential_kernel(products, self.beta) * Backend.of(products).index(nearest)
-
-    def _fuse(self, terms: Terms) -> Array:
-        return terms.text + self.clique_weight * terms.first + self.second_clique_weight * terms.second
-
-    def _predict_scores(self, features: Array) -> Array:
-        features, second = self._parts(features)
-        z = self._second_of(features, second)
-        if not self._n_seen:
-            return softmax(logits(features, self._text, self.logit_scale))  # there are no cliques yet
-        xp = Backend.of(self._text).xp
-        return xp.stack([self._fuse(self._terms(features[i], z[i])) for i in range(features.shape[0])])
 
     def _probabilities(self, scores: Array) -> Array:
         return normalize_rows(scores)

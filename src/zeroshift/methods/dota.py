@@ -10,7 +10,7 @@ from zeroshift.arrays import Array, Backend, namespace, to_numpy
 from zeroshift.linalg import add_to_diagonal, invert_positive
 from zeroshift.method import OnlineViewMethod
 from zeroshift.parameters import Choice, Number, parameter, state
-from zeroshift.state_checks import check_lengths, check_range, check_seen
+from zeroshift.state_checks import check_lengths, check_range, check_seen, check_semidefinite
 from zeroshift.views import select_lowest_entropy
 from zeroshift.zero_shot import observe, softmax
 
@@ -134,6 +134,7 @@ class DOTA(OnlineViewMethod):
         check_range("counts", self._counts, 1)
         ratios, largest = to_numpy(sums) / to_numpy(self._counts)[:, None, None], 1.1 * (1 + self._longest) ** 2
         check_range("sums / counts", ratios, -largest, largest)
+        check_semidefinite("sums", sums)
 
     @property
     def means(self) -> Array:

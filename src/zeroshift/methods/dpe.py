@@ -25,10 +25,9 @@ from zeroshift.methods._shared.similarity import (
 )
 from zeroshift.methods._shared.tuning import cross_entropy, entropy_of_each
 from zeroshift.parameters import Choice, Flag, Number, parameter, state
-from zeroshift.precision import FLOAT32_TOLERANCE, ProductDiagnostics, precision_parameter
 from zeroshift.state_checks import check_lengths, check_seen
 from zeroshift.views import average_views, entropy
-from zeroshift.zero_shot import pseudo_class, softmax
+from zeroshift.zero_shot import pseudo_class
 
 __all__ = ["DPE", "DualPrototypes"]
 
@@ -54,7 +53,7 @@ class DualPrototypes:
 
     rows: Array
     """Text prototypes of all K classes, then visual prototypes of C classes, (K + C, d). Only directions matter. They
-    are one array because every operation applies to both. The step is computed in their precision."""
+    are one array because every operation applies to both."""
     classes: Array
     """The classes of the visual prototypes, (C,), without duplicates."""
     logit_scale: float
@@ -143,16 +142,12 @@ class DualPrototypes:
         target += outer
         return target
 
-    def moved(self, feature: Array, align: float, rate: float, dtype: Any = None) -> DualPrototypes:
+    def moved(self, feature: Array, align: float, rate: float) -> DualPrototypes:
         """The prototypes after one step of AdamW, of size `rate`, on the loss of a feature (d,).
 
-        The first step from a residual of zero, where weight decay has no effect, is rate g / (|g| + epsilon). It can be
-        computed in another precision (`dtype`) than that of the rows: it is short, so its error hardly counts.
+        The first step from a residual of zero, where weight decay has no effect, is rate g / (|g| + epsilon).
         """
-        backend, own = Backend.of(self.rows), self.rows.dtype
-        dtype = dtype or own
-        at = self if dtype == own else replace(self, rows=backend.asarray(self.rows, dtype))
-        _, step = at.loss(backend.asarray(feature, dtype), align)
+        _, step = self.loss(feature, align)
         size = namespace(step).abs(step)
         size += EPSILON
         step /= size
@@ -169,9 +164,6 @@ class DualPrototypes:
 
 
 BLOCK_ROWS = 256
-
-CHECK_EVERY = 256
-"""With float32 products, the step of one sample in so many is computed in float64 as well."""
 
 
 class DPE(ViewMethod):
@@ -201,7 +193,7 @@ class DPE(ViewMethod):
 
     Their code divides entropies in nats by log2 K, so that a share of 0.1 is 14 % of the largest entropy: see
     `released`. Their residuals are half precision, in which the second moments of small gradients vanish; here
-    everything is float64, except the step of float32 features (`precision`). Even in float32, their computation of the
+    everything is float64. Even in float32, their computation of the
     entropy rounds the gradient of a confident prediction by more than its size, which changes the logit of the
     predicted class by up to 1.3e-3. Their weight decay of 0.1 has no effect, because a residual starts at zero and
     takes one step. With fewer than ten views their code keeps none; here the most confident one is kept.
@@ -215,7 +207,6 @@ class DPE(ViewMethod):
     state_size = "K (M + 1) d, M = capacity"
     complexity = "O(K M d + C^2 d) per sample, C <= K classes seen"
     gradient_steps = 1
-    not_state: ClassVar[frozenset[str]] = frozenset({"_diagnostics", "_float32_failed"})
     check_exceptions: ClassVar[Mapping[str, str]] = {
         "axes_do_not_matter": "AdamW scales its step along each axis separately, so the axes are part of the method"
     }
@@ -277,8 +268,6 @@ class DPE(ViewMethod):
         default=False,
     )
 
-    precision: str = precision_parameter()
-
     _text: Array = state(lambda self: self._initial_text(), check=lambda self, text: check_lengths("text", text))
     _n_sure: int = state(0, check=lambda self, n_sure: check_seen("n_sure", n_sure, self.n_seen))
     _memory: LowEntropyMemory = state(
@@ -286,14 +275,6 @@ class DPE(ViewMethod):
         saved_as="",
         check=lambda self, memory: check_memory(memory, self.n_seen),
     )
-
-    def _prepare(self) -> None:
-        self._diagnostics, self._float32_failed = ProductDiagnostics(), False
-
-    @property
-    def diagnostics(self) -> ProductDiagnostics:
-        """The precision in which steps are computed, and what the checks of float32 found since the last reset."""
-        return replace(self._diagnostics)
 
     def _initial_text(self) -> Array:
         backend = Backend.of(self.prototypes)
@@ -327,9 +308,9 @@ class DPE(ViewMethod):
 
     def _adapt_image(self, views: Array) -> Array:
         """Learn from the views (V, d) of one image; return its scores (1, K)."""
-        dtype, views = views.dtype, Backend.of(views).asarray(views, namespace(views).float64)
+        views = Backend.of(views).asarray(views, namespace(views).float64)
         insertion, feature = self._plan_insertion(views)
-        moved = self._moved(self._prototypes(insertion, feature), feature, dtype)
+        moved = self._prototypes(insertion, feature).moved(feature, self.align, self.rate)
         predicted = views[:1, :]
         if self.final == "views" and views.shape[0] > 1:
             predicted = average_views(views, moved.text, self.logit_scale, ratio=self.view_ratio).features[None, :]
@@ -345,22 +326,6 @@ class DPE(ViewMethod):
                 self._memory.insert(insertion, feature)
             self._text, self._unit_text, self._n_sure = mean, unit, n_sure
         return scores
-
-    def _moved(self, prototypes: DualPrototypes, feature: Array, dtype: Any) -> DualPrototypes:
-        """The prototypes after the step, computed in this precision if it is accurate enough."""
-        counts, wide = self._diagnostics, feature.dtype
-        dtype = wide if self._float32_failed else dtype
-        moved = prototypes.moved(feature, self.align, self.rate, dtype)
-        if dtype != wide and self._n_seen % CHECK_EVERY == 0:
-            exact = prototypes.moved(feature, self.align, self.rate)
-            error = abs(softmax(moved.scores(feature[None, :])) - softmax(exact.scores(feature[None, :]))).max()
-            counts.float32_checks += 1
-            counts.largest_float32_error = max(counts.largest_float32_error, float(error))
-            if not error <= FLOAT32_TOLERANCE:
-                self._float32_failed, moved, dtype = True, exact, wide
-                counts.float64_fallbacks += 1
-        counts.products = "float64" if dtype == wide else "float32"
-        return moved
 
     def _plan_insertion(self, views: Array) -> tuple[MemoryInsertion | None, Array]:
         """The place of the image in the memory, or None, and the feature (d,) to store."""

@@ -10,7 +10,7 @@ from zeroshift.arrays import Array, Backend, namespace
 from zeroshift.linalg import add_to_diagonal, ridge_precision
 from zeroshift.method import OnlineMethod
 from zeroshift.parameters import Choice, Number, parameter, state
-from zeroshift.state_checks import check_range, short_rows
+from zeroshift.state_checks import check_range, check_semidefinite, short_rows
 from zeroshift.zero_shot import observe, softmax
 
 LEAST_TRACE = 1e-6
@@ -87,9 +87,13 @@ class FreeTTA(OnlineMethod):
     )
     _covariance: Array = state(
         lambda self: add_to_diagonal(self.zeros(self.dimension, self.dimension), 1.0),
-        check=lambda self, matrix: check_range("covariance", matrix, -5.0 - 5 * self.n_seen, 5.0 + 5 * self.n_seen),
+        check=lambda self, matrix: self._check_covariance(matrix),
     )
     _weight: float = state(0.0, check=lambda self, weight: check_range("weight", weight, 0, self.n_seen))
+
+    def _check_covariance(self, matrix: Array) -> None:
+        check_range("covariance", matrix, -5.0 - 5 * self.n_seen, 5.0 + 5 * self.n_seen)
+        check_semidefinite("covariance", matrix)
 
     @property
     def means(self) -> Array:

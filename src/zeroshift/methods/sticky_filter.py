@@ -9,7 +9,7 @@ from typing import Any, ClassVar, SupportsIndex
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, Rows, to_numpy
-from zeroshift.method import Method
+from zeroshift.method import Collecting, Method
 from zeroshift.mixture.temperature import N_TEMPERATURES, confidence_curve, temperature_for
 from zeroshift.ordered import OrderedBlock, OrderedMethod
 from zeroshift.parameters import state
@@ -98,8 +98,7 @@ class StickyFilter(OrderedMethod):
         for name in parameters:
             if name in own:
                 raise TypeError(f"{name} is a parameter of the method that is filtered. Fix: give it to that method.")
-        method._turns.run(False, method._check_usable)
-        learned = method.__getstate__()  # one copy of all: pieces of state may share an object
+        learned = method._in_turn(False, _learned, method)
         super().__init__(**own, **parameters)
         for name in (*method.declared_states, "_n_seen"):
             setattr(self, name, learned[name])
@@ -161,11 +160,11 @@ class StickyFilter(OrderedMethod):
                 "Fix: vision=None, and features instead of images."
             )
 
-    def _collect(
+    def _collecting(
         self, rows: Rows, given: Array, run: Callable[[Any], Blocks], learn: bool, probabilities: bool
-    ) -> Array:
+    ) -> Collecting:
         if not learn:
-            return super()._collect(rows, given, run, learn, probabilities)
+            return super()._collecting(rows, given, run, learn, probabilities)
         backend = Backend.of(self.prototypes)
 
         def filtered(rows: Rows) -> Blocks:
@@ -174,7 +173,7 @@ class StickyFilter(OrderedMethod):
                 answers = cool(block.filtered, block.stay)
                 yield rows_of_block, backend.asarray(np.exp(answers) if probabilities else answers, backend.xp.float64)
 
-        return super()._collect(rows, given, filtered, learn, False)
+        return super()._collecting(rows, given, filtered, learn, False)
 
     def _ordered_blocks(self, rows: Rows, *, late: bool) -> Iterator[tuple[OrderedBlock, np.ndarray]]:
         return ((block, final) for _, block, final in self._filtered_blocks(self._adapt_scores, rows, late=late))
@@ -247,6 +246,12 @@ def _tempering(log_p: np.ndarray, y: np.ndarray, sums: np.ndarray) -> tuple[np.n
     confidences = np.concatenate([reference[:, None], confidence_curve(log_p)], axis=1)
     running = np.cumsum(np.concatenate([sums[None], confidences]), axis=0)
     return np.array([temperature_for(row) for row in running[:-1]]), running[-1]
+
+
+def _learned(method: Method) -> dict[str, Any]:
+    """A copy of all attributes of a method; of all together, because pieces of state may share an object."""
+    method._check_usable()
+    return method._copied_attributes()
 
 
 def _new(wrapped: type[Method]) -> StickyFilter:

@@ -9,18 +9,27 @@ import numpy as np
 
 from zeroshift.arrays import Array, Backend, Rows, as_floats, check_matrix, namespace, to_numpy
 from zeroshift.frozen import Expression
-from zeroshift.method import Method
+from zeroshift.method import OnlineMethod
 from zeroshift.methods._shared.similarity import SHARPNESS, exponential_kernel, frozen_votes, unit_rows
 from zeroshift.parameters import Number, parameter, state
 from zeroshift.state_checks import check_seen
-from zeroshift.zero_shot import zero_shot_stats
-
-__all__ = ["TCA", "ClassTokens", "TokenReservoir"]
-
-BLOCK_ROWS = 256
+from zeroshift.zero_shot import observe
 
 
-class TCA(Method):
+class TokenSample(NamedTuple):
+    """Samples with the class token of every layer."""
+
+    logits: Array
+    """(n, K)."""
+    k: Array
+    """Pseudo-classes (n,)."""
+    entropy: Array
+    """(n,)."""
+    tokens: Array
+    """(n, L, w)."""
+
+
+class TCA(OnlineMethod):
     """Keeps a few confident but different samples per class, each as the class tokens of every layer of the vision
     transformer, and adds the similarity of a sample's tokens with them to the zero-shot logits. The full method also
     condenses the transformer's tokens on the way, guided by the reservoir; with features alone, only the reservoir is
@@ -46,7 +55,6 @@ class TCA(Method):
 
     name = "tca"
     headline = "Stores class tokens of sure samples"
-    protocol = "online"
     takes = ("tokens",)
     from_features = "its reservoir on features alone, without the token condensation that needs images"
     state_size = "K M L w; K M d from features alone"
@@ -85,13 +93,7 @@ class TCA(Method):
     weight: float = parameter(Number(low=0), "Weight of the reservoir's votes.", default=3.0)
     beta: float = parameter(SHARPNESS, "How fast the votes decrease with distance.", default=5.0)
 
-    _reservoir: TokenReservoir = state(
-        lambda self: self._empty_reservoir(1, self.dimension),
-        saved_as="",
-        check=lambda self, reservoir: check_seen(
-            "the number of samples in the reservoir", int(reservoir.counts.sum()), self.n_seen
-        ),
-    )
+    _reservoir: TokenReservoir = state(lambda self: self._empty_reservoir(1, self.dimension), saved_as="")
 
     def adapt_tokens(self, features: Array, tokens: Array) -> Array:
         """`adapt` for features (N, d) with the class token of every layer, `tokens` (N, L, w)."""
@@ -105,6 +107,25 @@ class TCA(Method):
         """`predict` for features with tokens: nothing is learned and no state changes."""
         return self._answer_tokens(features, tokens, learn=False, probabilities=True)
 
+    def _answer_tokens(self, features: Array, tokens: Array, *, learn: bool, probabilities: bool) -> Array:
+        features = check_matrix("features", features, columns=self.dimension)
+        tokens = as_floats("tokens", tokens)
+        if len(tokens.shape) != 3 or tokens.shape[0] != features.shape[0] or 0 in tokens.shape:
+            raise ValueError(
+                f"tokens must have the shape (N, L, w) with N = {features.shape[0]}; got {tuple(tokens.shape)}."
+            )
+        for layer in range(tokens.shape[1]):
+            check_matrix(f"tokens[:, {layer}]", tokens[:, layer, :], unit=False)
+        backend = Backend.of(self.prototypes)
+
+        def run(rows: Rows) -> Iterator[tuple[slice, Array]]:
+            own_tokens = backend.asarray(tokens, backend.xp.float64)
+            for block, x in rows.blocks(1 if learn else self._predict_rows):
+                sample = self._with_tokens(x, own_tokens[block])
+                yield block, self._learn_and_score(sample, 1) if learn else self.score(sample)
+
+        return self._collect(self._rows(features), features, run, learn, probabilities)
+
     @property
     def anchors(self) -> Array | None:
         """The mean tokens (K, L, w) that guide condensation, once every class has two samples; else None."""
@@ -113,22 +134,13 @@ class TCA(Method):
     @property
     def bank_counts(self) -> Array:
         """Samples kept per class, (K,)."""
-        backend = Backend.of(self.prototypes)
-        return backend.xp.asarray(self._reservoir.counts, device=backend.device)
-
-    def _prepare(self) -> None:
-        backend = Backend.of(self.prototypes)
-        self._wide_prototypes = backend.asarray(self.prototypes, backend.xp.float64)
+        return self.as_own(self._reservoir.counts)
 
     def _empty_reservoir(self, layers: int, width: int) -> TokenReservoir:
         return TokenReservoir(Backend.of(self.prototypes), self.n_classes, self.reservoir_size, layers, width)
 
     def _derive(self) -> None:
-        """Keys (K, M, L w) of the reservoir, and 1.0 for every slot (K, M) in use."""
-        backend = Backend.of(self.prototypes)
-        columns = backend.xp.arange(self.reservoir_size, device=backend.device)
-        counts = backend.xp.asarray(self._reservoir.counts, device=backend.device)
-        self._in_use = backend.xp.astype(columns[None, :] < counts[:, None], backend.xp.float64)
+        """Keys (K, M, L w) of the reservoir."""
         self._keys = self._key(self._reservoir.tokens)
 
     def _key(self, tokens: Array) -> Array:
@@ -140,52 +152,43 @@ class TCA(Method):
         factors = xp.sqrt(weights / xp.sum(weights))
         return (unit_rows(tokens) * factors[:, None]).reshape((*tokens.shape[:-2], -1))
 
-    def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        self._set_layers(1, self.dimension)
-        for block, features in rows.blocks(BLOCK_ROWS):
-            yield block, self._adapt_block(features, features[:, None, :])
+    def observe(self, features: Array) -> TokenSample:
+        return self._with_tokens(features, features[:, None, :])
 
-    def _adapt_block(self, features: Array, tokens: Array) -> Array:
-        """Scores (n, K); each sample enters the reservoir, then is predicted."""
-        xp = namespace(features)
-        stats = zero_shot_stats(features, self._wide_prototypes, self.logit_scale)
-        scores = xp.zeros_like(stats.log_y)
-        logits = self.logit_scale * (features @ self._wide_prototypes.T)
-        keys = self._key(tokens)
-        for i in range(features.shape[0]):
-            k = int(stats.classes[i])
-            contents = self._reservoir.with_sample(tokens[i], k, abs(float(stats.confidences[i])))
-            contents_keys, n = self._key(contents.tokens), len(contents.entropies)
-            with self._learning():
-                self._reservoir.store(contents)
-                self._keys[k, :n] = contents_keys
-                self._in_use[k, :n] = 1.0
-            scores[i] = logits[i] + self._votes(keys[i : i + 1])[0]
-        return scores
+    def _with_tokens(self, features: Array, tokens: Array) -> TokenSample:
+        x = observe(features, self.prototypes64, self.logit_scale)
+        return TokenSample(x.logits, x.k, x.entropy, tokens)
 
-    def _votes(self, keys: Array) -> Array:
-        """Votes of the reservoir for every class, (n, K)."""
-        xp = namespace(keys)
+    def plan(self, x: TokenSample) -> TokenSample:
+        if self._n_seen:
+            self._check_layers(*x.tokens.shape)
+        return x
+
+    def learn(self, x: TokenSample) -> None:
+        if tuple(self._reservoir.tokens.shape[2:]) != tuple(x.tokens.shape):  # it is still empty: see plan
+            self._reservoir = self._empty_reservoir(*x.tokens.shape)
+            self._derive()
+        k = int(x.k)
+        self._reservoir.offer(x.tokens, k, abs(float(x.entropy)))
+        self._keys[k] = self._key(self._reservoir.tokens[k])
+
+    def score(self, x: TokenSample) -> Array:
+        if not self._n_seen:
+            return x.logits
+        self._check_layers(*x.tokens.shape[1:])
         classes, size, width = self._keys.shape
-        similarities = (keys @ self._keys.reshape(classes * size, width).T).reshape(-1, classes, size)
-        return self.weight * xp.sum(exponential_kernel(similarities, self.beta) * self._in_use, axis=2)
+        similarities = (self._key(x.tokens) @ self._keys.reshape(classes * size, width).T).reshape(-1, classes, size)
+        return x.logits + (exponential_kernel(similarities, self.beta) * self._weights()).sum(axis=2)
 
-    def _predict_scores(self, features: Array) -> Array:
-        return self._predict_token_scores(features, features[:, None, :])
-
-    def _predict_token_scores(self, features: Array, tokens: Array) -> Array:
-        """Scores (n, K) with the present state."""
-        logits = self.logit_scale * (features @ self._wide_prototypes.T)
-        if self.n_seen == 0:
-            return logits
-        self._check_layers(*tokens.shape[1:])
-        return logits + self._votes(self._key(tokens))
+    def _weights(self) -> Array:
+        """The weight of every slot (K, M), 0 if it is empty."""
+        return self.as_own(self.weight * np.isfinite(self._reservoir.entropies))
 
     def _frozen(self, x: Expression) -> Expression:
-        scores = x.linear(self.logit_scale * self._wide_prototypes)
-        if self.n_seen:
+        scores = x.linear(self.logit_scale * self.prototypes64)
+        if self._n_seen:
             self._check_layers(1, self.dimension)
-            scores = scores + frozen_votes(x.unit(), self._keys, self.weight * self._in_use, self.beta)
+            scores = scores + frozen_votes(x.unit(), self._keys, self._weights(), self.beta)
         return scores.softmax()
 
     def _check_layers(self, layers: int, width: int) -> None:
@@ -197,45 +200,6 @@ class TCA(Method):
                 "Fix: keep to adapt and predict, or to adapt_tokens and predict_tokens with one model; or reset()."
             )
 
-    def _set_layers(self, layers: int, width: int) -> None:
-        """Check the shape of tokens to learn from; an empty reservoir takes their shape."""
-        if self.n_seen == 0 and tuple(self._reservoir.tokens.shape[2:]) != (layers, width):
-            reservoir = self._empty_reservoir(layers, width)
-            with self._learning(0):
-                self._reservoir = reservoir
-                self._derive()
-        self._check_layers(layers, width)
-
-    def _answer_tokens(self, features: Array, tokens: Array, *, learn: bool, probabilities: bool) -> Array:
-        features = check_matrix("features", features, columns=self.dimension)
-        tokens = as_floats("tokens", tokens)
-        if len(tokens.shape) != 3 or tokens.shape[0] != features.shape[0] or 0 in tokens.shape:
-            raise ValueError(
-                f"tokens must have the shape (N, L, w) with N = {features.shape[0]}; got {tuple(tokens.shape)}."
-            )
-        for layer in range(tokens.shape[1]):
-            check_matrix(f"tokens[:, {layer}]", tokens[:, layer, :], unit=False)
-        rows, backend = self._rows(features), Backend.of(self.prototypes)
-
-        def run(rows: Rows) -> Iterator[tuple[slice, Array]]:
-            everything = slice(0, len(rows))
-            own_tokens = backend.asarray(tokens, backend.xp.float64)
-            if learn:
-                self._set_layers(*own_tokens.shape[1:])
-                yield everything, self._adapt_block(rows[everything], own_tokens)
-            else:
-                yield everything, self._predict_token_scores(rows[everything], own_tokens)
-
-        return self._collect(rows, features, run, learn, probabilities)
-
-
-class ClassTokens(NamedTuple):
-    """Tokens (m, layers, width) and entropies (m,) of one class, lowest entropy first."""
-
-    k: int
-    tokens: Array
-    entropies: np.ndarray
-
 
 class TokenReservoir:
     """At most `capacity` samples per class, each as the class token of every layer. From a class with one sample too
@@ -244,7 +208,7 @@ class TokenReservoir:
 
     >>> reservoir = TokenReservoir(Backend.of(np.eye(2)), classes=1, capacity=2, layers=1, width=2)
     >>> for token, entropy in (([1.0, 0.0], 0.1), ([0.0, 1.0], 0.3), ([0.8, 0.6], 0.2)):
-    ...     reservoir.store(reservoir.with_sample(np.array([token]), 0, entropy))
+    ...     reservoir.offer(np.array([token]), 0, entropy)
     >>> reservoir.tokens[0, :, 0]  # the last is between the two others, and less certain than the first
     array([[1., 0.],
            [0., 1.]])
@@ -260,22 +224,17 @@ class TokenReservoir:
         """Samples per class, (K,)."""
         return np.isfinite(self.entropies).sum(axis=1)
 
-    def with_sample(self, tokens: Array, k: int, entropy: float) -> ClassTokens:
-        """What class k will contain after a sample's tokens (layers, width) enter. Nothing is stored yet."""
-        xp = self._backend.xp
-        count = int(np.isfinite(self.entropies[k]).sum())
-        candidates = xp.concat([self.tokens[k, :count], tokens[None, ...]], axis=0)
+    def offer(self, tokens: Array, k: int, entropy: float) -> None:
+        """Add a sample's tokens (layers, width) to class k."""
+        count = int(self.counts[k])
+        candidates = self._backend.xp.concat([self.tokens[k, :count], tokens[None, ...]], axis=0)
         entropies = np.append(self.entropies[k, :count], entropy)
         kept = np.arange(count + 1)
         if count == self.entropies.shape[1]:
             kept = np.delete(kept, int(np.argmax(entropies + self._mean_cosines(candidates))))
         order = kept[np.argsort(entropies[kept], kind="stable")]
-        return ClassTokens(k, candidates[self._backend.index(order)], entropies[order])
-
-    def store(self, contents: ClassTokens) -> None:
-        """Replace the samples of one class."""
-        self.tokens[contents.k, : len(contents.entropies)] = contents.tokens
-        self.entropies[contents.k, : len(contents.entropies)] = contents.entropies
+        self.tokens[k, : len(order)] = candidates[self._backend.index(order)]
+        self.entropies[k, : len(order)] = entropies[order]
 
     def _mean_cosines(self, candidates: Array) -> np.ndarray:
         """Mean cosine of each candidate to the others, computed from the means over layers."""
@@ -294,7 +253,7 @@ class TokenReservoir:
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """The entropy of an empty slot is saved as -1, since files contain finite numbers only."""
         entropies = np.where(np.isfinite(self.entropies), self.entropies, -1.0)
-        return {"tokens": self.tokens, "entropies": self._backend.asarray(entropies, self._backend.xp.float64)}, {}
+        return {"tokens": self.tokens, "entropies": entropies}, {}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
         """The saved tokens may have another number of layers and another width."""
@@ -303,3 +262,6 @@ class TokenReservoir:
         if entropies.shape != self.entropies.shape or tuple(tokens.shape[:2]) != entropies.shape:
             raise ValueError(f"the saved reservoir has shape {entropies.shape}, not {self.entropies.shape}")
         self.tokens, self.entropies = tokens, np.where(entropies < 0, np.inf, entropies)
+
+    def check_seen(self, n_seen: int) -> None:
+        check_seen("the number of samples in the reservoir", int(self.counts.sum()), n_seen)

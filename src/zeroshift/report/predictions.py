@@ -13,9 +13,11 @@ import numpy as np
 
 from zeroshift.evaluate import Comparison
 from zeroshift.files import atomic_path
+from zeroshift.installation import install_command
 from zeroshift.parameters import Number
 from zeroshift.reject import Rejects, rejected_label
 from zeroshift.report.tables import csv_text, encodable, write_csv_rows
+from zeroshift.zero_shot import class_columns
 
 __all__ = [
     "ClassColumn",
@@ -122,7 +124,7 @@ def check_predictions_format(path: str | os.PathLike[str]) -> None:
         )
     if suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
         raise ImportError(
-            f"{path} needs pyarrow, which is not installed. Fix: pip install 'zeroshift[parquet]', or write a .csv."
+            f"{path} needs pyarrow, which is not installed. Fix: {install_command('parquet')}, or write a .csv."
         )
 
 
@@ -229,13 +231,8 @@ def _columns(
     }
     if labels is not None:
         columns["label"] = ClassColumn(labels, names)
-    # Like `predictions`: of equally probable classes, the first comes first.
-    ranked = np.argsort(-probabilities, axis=1, kind="stable")[:, :top_k]
-    for place in range(top_k):
-        columns[f"top_{place + 1}"] = ClassColumn(ranked[:, place], names)
-        columns[f"top_{place + 1}_probability"] = np.take_along_axis(probabilities, ranked[:, [place]], axis=1)[:, 0]
-    if per_class:
-        columns |= {f"p({name})": probabilities[:, k] for k, name in enumerate(names)}
+    for name, column in class_columns(probabilities, names, top_k, per_class).items():
+        columns[name] = ClassColumn(column, names) if column.dtype.kind == "i" else column
     return columns
 
 

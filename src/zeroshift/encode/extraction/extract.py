@@ -9,7 +9,6 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,11 +25,13 @@ from zeroshift.encode.extraction.images import (
     encode_in_shards,
     find_known,
 )
+from zeroshift.encode.extraction.readable import warn_about_names
 from zeroshift.encode.extraction.store import DamagedPartError, FeatureStore, cache_folder, settings_folder
 from zeroshift.encode.extraction.text import encode_classes
 from zeroshift.encode.prompts.prompts import Prompts
 from zeroshift.features import FeatureSet
 from zeroshift.features.checks import validate_class_names
+from zeroshift.files import TemporaryFolder
 from zeroshift.parameters import Choice, Number
 from zeroshift.workers import Workers
 
@@ -134,6 +135,7 @@ def extract(
             cache=cache,
             progress=lambda done: report("texts", done, len(names)),
         )
+    warn_about_names(names, texts[modes[0].mode].prototypes, encoder.tokenizer)
     settings: dict[str, Any] = {
         "corruption": corruption,
         "cache": cache,
@@ -238,7 +240,7 @@ def encode_images(
                 yield from decoders.map(list(left))
 
     with (
-        TemporaryDirectory() as temporary,  # without a cache, features are still written to disk
+        TemporaryFolder() as temporary,  # without a cache, features are still written to disk
         closing(FileDigests(folder)) as file_digests,
     ):
         store_folder = settings_folder(folder or Path(temporary), "images", settings)

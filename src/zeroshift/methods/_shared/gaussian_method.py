@@ -182,10 +182,10 @@ class GaussianMethod(SetMethod):
         Number(low=1, integer=True), "Nearest samples whose assignments a sample is drawn to.", default=3
     )
     iterations: int = parameter(
-        Number(low=0, integer=True), "Rounds of fitting the Gaussians to the assignments.", default=10
+        Number(low=0, high=1000, integer=True), "Rounds of fitting the Gaussians to the assignments.", default=10
     )
     inner_iterations: int = parameter(
-        Number(low=1, integer=True), "Updates of the assignments in each round.", default=5
+        Number(low=1, high=1000, integer=True), "Updates of the assignments in each round.", default=5
     )
     temperature: float = parameter(Number(low=0, above=True), "Divisor of the log-likelihoods.", default=TEMPERATURE)
 
