@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import ClassVar
 
 from zeroshift.arrays import Array, Backend, namespace
 from zeroshift.method import WORK_NUMBERS, EpisodicMethod
 from zeroshift.methods._shared.similarity import unit_rows
-from zeroshift.methods._shared.tuning import AdamW, entropy_of_mean, through_unit_rows
+from zeroshift.methods._shared.tuning import AdamW, entropy_of_mean, through_unit_rows, tune
 from zeroshift.parameters import Choice, Number, parameter
 from zeroshift.views import select_lowest_entropy
 
@@ -80,21 +81,22 @@ class TPS(EpisodicMethod):
         return max(1, WORK_NUMBERS // (views + SHIFTED_ARRAYS * self.n_classes * self.dimension))
 
     def _episodes(self, views: Array) -> Array:
+        start = self.zeros(views.shape[0], 1 if self.shift == "shared" else self.n_classes, self.dimension)
+        optimizer = AdamW(self.rate, weight_decay=self.weight_decay)
+        shifts, _ = tune(start, partial(self._gradient, views), optimizer, self.steps)
+        return self._scores(views[:, :1, :], self._text + shifts)[:, 0, :]
+
+    def _gradient(self, views: Array, shifts: Array) -> tuple[Array, Array]:
+        """Entropies (B,) of the mean predictions of the views kept, and their gradient at the shifts (B, K or 1, d)."""
         xp = namespace(views)
         images = xp.arange(views.shape[0], device=Backend.of(views).device)[:, None]
-        shifts = self.zeros(views.shape[0], 1 if self.shift == "shared" else self.n_classes, self.dimension)
-        optimizer = AdamW(self.rate, weight_decay=self.weight_decay)
-        for _ in range(self.steps):
-            raw = self._text + shifts
-            scores = self._scores(views, raw)
-            kept = select_lowest_entropy(scores, self.view_ratio)
-            _, score_gradient = entropy_of_mean(scores[images, kept])
-            text_gradient = self.logit_scale * (xp.matrix_transpose(score_gradient) @ views[images, kept])
-            gradient = through_unit_rows(text_gradient, raw)
-            if self.shift == "shared":
-                gradient = xp.sum(gradient, axis=1, keepdims=True)
-            shifts = optimizer.step(shifts, gradient)
-        return self._scores(views[:, :1, :], self._text + shifts)[:, 0, :]
+        raw = self._text + shifts
+        scores = self._scores(views, raw)
+        kept = select_lowest_entropy(scores, self.view_ratio)
+        loss, score_gradient = entropy_of_mean(scores[images, kept])
+        text_gradient = self.logit_scale * (xp.matrix_transpose(score_gradient) @ views[images, kept])
+        gradient = through_unit_rows(text_gradient, raw)
+        return loss, xp.sum(gradient, axis=1, keepdims=True) if self.shift == "shared" else gradient
 
     def _scores(self, views: Array, text: Array) -> Array:
         """Logits (B, V, K) of views (B, V, d), with prototypes (B, K, d) per image, which are scaled to unit length."""
