@@ -3,8 +3,8 @@
 `python benchmarks/serve_tenants.py [--seconds 6] [--write LABEL]`. The quiet tenant sends 8 samples (K = 100, d = 512)
 and reads 100 rows of its log, one request after the other. The noisy one does one thing all the time, or all of them,
 from processes with the lowest priority: it replays, reads its log a thousand rows at a time, listens with 20 clients,
-or posts 1024 samples at a time to four streams. Both times, without and with the noise, are measured in turns. With `PYTHONPATH` it
-measures another tree: `--write before` and `--write after` fill the columns of the page.
+or posts 1024 samples at a time to four streams. Both times, without and with the noise, are measured in turns. With
+`PYTHONPATH` it measures another tree: `--write before` and `--write after` fill the columns of the page.
 """
 
 from __future__ import annotations
