@@ -7,12 +7,17 @@ ARG PYTHON=3.12
 FROM python:${PYTHON}-slim AS build
 ARG EXTRAS=serve,postgres,offline
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+ENV PIP_EXTRA_INDEX_URL=${TORCH_INDEX} PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /source
 COPY pyproject.toml constraints.txt README.md LICENSE ./
+# First everything that it needs, for an empty package: a change of src does not install torch again.
+RUN mkdir --parents src/zeroshift/data/bundle \
+    && echo '__version__ = "0"' > src/zeroshift/_version.py \
+    && touch src/zeroshift/__init__.py src/zeroshift/data/bundle/LICENSES.txt \
+    && python -m venv /opt/zeroshift \
+    && /opt/zeroshift/bin/pip install --constraint constraints.txt ".[${EXTRAS}]"
 COPY src src
-RUN python -m venv /opt/zeroshift \
-    && /opt/zeroshift/bin/pip install --no-cache-dir --disable-pip-version-check --extra-index-url "${TORCH_INDEX}" \
-       --constraint constraints.txt ".[${EXTRAS}]"
+RUN /opt/zeroshift/bin/pip install --constraint constraints.txt --no-deps --force-reinstall .
 
 FROM python:${PYTHON}-slim
 RUN useradd --system --uid 10001 --create-home --home-dir /data zeroshift

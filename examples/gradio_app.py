@@ -2,7 +2,8 @@
 
     python examples/gradio_app.py --classes cat,dog,horse --encoder composed
 
-Needs `pip install 'zeroshift[offline,gradio]'`. All visitors share one classifier; "Forget" starts it again.
+Needs `pip install -c constraints.txt '.[offline,gradio]'` in the clone. All visitors share one classifier; "Forget"
+starts it again.
 """
 
 from __future__ import annotations

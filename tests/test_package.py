@@ -11,6 +11,7 @@ from importlib.metadata import version
 import pytest
 
 import zeroshift
+from zeroshift.installation import install_command
 
 
 def run(code: str) -> str:
@@ -34,11 +35,11 @@ def test_using_a_name_imports_its_module_and_no_heavy_library(use):
 @pytest.mark.parametrize(
     ("module", "missing", "fix"),
     [
-        ("onnx", "onnx", "pip install 'zeroshift[onnx]'"),
-        ("river", "river", "pip install 'zeroshift[river]'"),
-        ("sklearn", "sklearn.base", "pip install 'zeroshift[sklearn]'"),
+        ("onnx", "onnx", install_command("onnx")),
+        ("river", "river", install_command("river")),
+        ("sklearn", "sklearn.base", install_command("sklearn")),
         ("supervision", "supervision", "pip install supervision"),
-        ("torch", "torch", "pip install 'zeroshift[torch]'"),
+        ("torch", "torch", install_command("torch")),
     ],
 )
 def test_a_missing_tool_is_named_with_the_fix(module, missing, fix, monkeypatch):

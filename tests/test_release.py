@@ -83,6 +83,53 @@ def test_one_version():
     assert f"\n## {zeroshift.__version__}" in (ROOT / "CHANGELOG.md").read_text()
 
 
+# The extras, with the versions that constraints.txt pins.
+
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
+def normalized(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_constraints_pin_every_direct_dependency_once():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()[1:]
+    pinned = [normalized(line.split("==")[0]) for line in lines]
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines)
+    assert len(set(pinned)) == len(pinned)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for required in [*project["dependencies"], *(one for extra in EXTRAS.values() for one in extra)]:
+        name = normalized(re.match(r"[\w.-]+", required)[0])
+        assert name in {*pinned, "zeroshift"}, f"{name} is not pinned"
+
+
+@pytest.fixture(scope="module")
+def bare_project(tmp_path_factory) -> Path:
+    """What pip reads to resolve the extras, without the code."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in ("pyproject.toml", "constraints.txt", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder / name)
+    (folder / "src/zeroshift/data/bundle").mkdir(parents=True)
+    (folder / "src/zeroshift/__init__.py").touch()
+    (folder / "src/zeroshift/_version.py").write_text('__version__ = "0"')
+    (folder / "src/zeroshift/data/bundle/LICENSES.txt").touch()
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_every_extra_resolves_with_the_constraints(extra, bare_project):
+    """Installed packages that fit, such as torch, are not downloaded again; constraints allow no other version."""
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "-c", "constraints.txt", f".[{extra}]"]
+    try:
+        done = subprocess.run(command, cwd=bare_project, capture_output=True, text=True, check=False, timeout=600)
+    except subprocess.TimeoutExpired:
+        pytest.skip("the package index does not answer")
+    if "No matching distribution found for hatchling" in done.stderr or "Failed to establish" in done.stderr:
+        pytest.skip("the package index cannot be reached")
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 # The Dockerfile.
 
 
@@ -116,8 +163,28 @@ def test_the_image_runs_as_an_ordinary_user_and_installs_known_extras():
     assert "whl/cpu" in given["TORCH_INDEX"]
     classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
     assert f"Programming Language :: Python :: {given['PYTHON']}" in classifiers
-    (install,) = [text for name, text in steps if name == "RUN" and "pip install" in text]
-    assert "--constraint constraints.txt" in install
+    installs = [text for name, text in steps if name == "RUN" and "pip install" in text]
+    assert all("--constraint constraints.txt" in install for install in installs)
+
+
+def test_a_change_of_sources_does_not_install_torch_again():
+    steps = instructions()
+    (sources,) = [number for number, step in enumerate(steps) if step == ("COPY", "src src")]
+    (extras,) = [number for number, (_, text) in enumerate(steps) if "pip install" in text and "EXTRAS" in text]
+    assert extras < sources
+    assert [text for _, text in steps[sources + 1 :] if "pip install" in text and "--no-deps" not in text] == []
+
+
+@pytest.mark.slow
+def test_the_empty_package_of_the_image_can_be_built(tmp_path):
+    pytest.importorskip("build", reason="the extra `release` brings it")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    (step,) = [text for name, text in instructions() if name == "RUN" and "mkdir" in text]
+    subprocess.run(step.partition("&& python -m venv")[0], shell=True, cwd=tmp_path, check=True)
+    command = [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path / "dist"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
 
 @pytest.mark.slow

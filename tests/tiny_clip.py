@@ -126,33 +126,6 @@ def text_features(context):
     return torch.nn.functional.normalize(features, dim=-1)
 
 
-def tuned_context(views, keep, *, steps=1, rate=5e-3, extra=lambda text: 0.0):
-    """The context after TPT's loop, with torch's gradients and AdamW.
-
-    `keep` selects views by their logits at the first step; `extra` is added to the loss.
-    """
-    import torch
-
-    views = torch.tensor(views)
-    context = initial_context().requires_grad_()
-    optimiser, kept = torch.optim.AdamW([context], rate), None
-    for _ in range(steps):
-        text = text_features(context)
-        logits = tiny_scale() * views @ text.T
-        kept = keep(logits.detach()) if kept is None else kept
-        mean = logits[kept].softmax(-1).mean(0)
-        loss = -(mean * mean.log()).sum() + extra(text)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    return context.detach()
-
-
-def lowest_entropy_views(logits, count):
-    """The `count` views of lowest entropy."""
-    return (-(logits.softmax(-1) * logits.log_softmax(-1)).sum(-1)).argsort()[:count]
-
-
 def exact_logits(contexts) -> np.ndarray:
     """(N, K): the exact model's logits of the golden's first images, each with its tuned context (N, n, width)."""
     import torch

@@ -151,7 +151,7 @@ class Method(Shared, Declared, ABC):
         cls.reload_parameters = tuple(name for name, one in declared if one.reload)
         for name, value in list(vars(cls).items()):
             if isinstance(value, property) and value.fget is not None and not name.startswith("_"):
-                setattr(cls, name, value.getter(_in_turn(value.fget)))
+                setattr(cls, name, value.getter(_reads_in_turn(value.fget)))
         if "name" in vars(cls) and cls.__module__.startswith("zeroshift."):
             _REGISTERED[cls.name] = cls
 
@@ -183,7 +183,7 @@ class Method(Shared, Declared, ABC):
             ) from error
 
     def __getstate__(self) -> dict[str, Any]:
-        return self._turns.run(False, self._copied_attributes)
+        return self._in_turn(False, self._copied_attributes)
 
     def _copied_attributes(self) -> dict[str, Any]:
         """All attributes at one moment: what is written to later is copied, parameters are not."""
@@ -272,7 +272,7 @@ class Method(Shared, Declared, ABC):
         if not self.can_freeze():
             known = ", ".join(sorted(name for name, cls in registered_methods().items() if cls.can_freeze()))
             raise TypeError(f"{self.name} cannot be frozen: {self.not_frozen}. Methods that can: {known}.")
-        return self._turns.run(False, self._freeze, class_names, normalize)
+        return self._in_turn(False, self._freeze, class_names, normalize)
 
     @classmethod
     def can_freeze(cls) -> bool:
@@ -313,7 +313,7 @@ class Method(Shared, Declared, ABC):
 
     def reset(self) -> None:
         """Forget everything learned."""
-        self._turns.run(True, self._reset)
+        self._in_turn(True, self._reset)
 
     def _reset(self) -> None:
         self._failure: str | None = "a reset was interrupted"  # unless it reaches its end
@@ -336,7 +336,7 @@ class Method(Shared, Declared, ABC):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         twin = memo[id(self)] = self.__new__(type(self))
-        twin.__setstate__(self._turns.run(False, copy.deepcopy, self.__dict__, memo))
+        twin.__setstate__(self._in_turn(False, copy.deepcopy, self.__dict__, memo))
         return twin
 
     def merge(self, other: Self) -> Self:
@@ -347,8 +347,8 @@ class Method(Shared, Declared, ABC):
         """
         self._check_mergeable(other)
         # A copy first, so that no call ever waits in the turn of one object for that of another.
-        theirs, n_seen = other._turns.run(False, other._copied_states)
-        self._turns.run(True, self._add_states, theirs, n_seen)
+        theirs, n_seen = other._in_turn(False, other._copied_states)
+        self._in_turn(True, self._add_states, theirs, n_seen)
         return self
 
     def _copied_states(self) -> tuple[dict[str, Any], int]:
@@ -363,7 +363,7 @@ class Method(Shared, Declared, ABC):
                 name: _merged(declared.merge, getattr(self, name), theirs[name])
                 for name, declared in self.declared_states.items()
             }
-            with Watch(), self._learning(n_seen):
+            with self._learning(n_seen):
                 for name, value in merged.items():
                     setattr(self, name, value)
                 self._derive()
@@ -410,7 +410,7 @@ class Method(Shared, Declared, ABC):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write parameters and state to one safetensors file. A file at `path` is replaced completely or not at all."""
-        self._turns.run(False, self._save, path)
+        self._in_turn(False, self._save, path)
 
     def _save(self, path: str | os.PathLike[str]) -> None:
         self._check_usable()
@@ -461,10 +461,15 @@ class Method(Shared, Declared, ABC):
         """A float64 array of zeros in the library and on the device of the prototypes, for the state of a method."""
         return Backend.of(self.prototypes).zeros(shape)
 
-    def as_own(self, numbers: np.ndarray) -> Array:
-        """A copy of a NumPy array in the library and on the device of the prototypes."""
+    def as_own(self, numbers: Array) -> Array:
+        """A copy of a NumPy array, or of an array of the state, in the library and on the device of the prototypes."""
         backend = Backend.of(self.prototypes)
         return backend.xp.asarray(numbers, device=backend.device, copy=True)
+
+    def as_float64(self, array: Array) -> Array:
+        """An array in float64, in the library and on the device of the prototypes; it may be the same memory."""
+        backend = Backend.of(self.prototypes)
+        return backend.asarray(array, backend.xp.float64)
 
     @property
     def prototypes64(self) -> Array:
@@ -474,7 +479,7 @@ class Method(Shared, Declared, ABC):
     @property
     def n_seen(self) -> int:
         """Number of samples seen since the last reset; like every call that reads, after whole calls."""
-        return self._turns.run(False, getattr, self, "_n_seen")
+        return self._in_turn(False, getattr, self, "_n_seen")
 
     @n_seen.setter
     def n_seen(self, samples: int) -> None:
@@ -523,7 +528,7 @@ class Method(Shared, Declared, ABC):
 
     def _no_answers(self, given: Array) -> Array:
         """What no samples are answered with, (0, K), in the library, device and precision of `given`."""
-        self._turns.run(False, self._check_usable)
+        self._in_turn(False, self._check_usable)
         caller = Backend.of(given)
         precision = caller.xp.float64 if is_double(given) else caller.xp.float32
         return caller.xp.empty((0, self.n_classes), dtype=precision, device=caller.device)
@@ -568,7 +573,7 @@ class Method(Shared, Declared, ABC):
             self._check_usable()
             backend, caller = Backend.of(self.prototypes), Backend.of(given)
             precision = "float64" if is_double(given) else "float32"
-            with backend.computing(), Watch(enabled=learn):
+            with backend.computing():
                 # Not zeros: they are written anyway, and NumPy gets the memory in larger pages.
                 shape = (len(rows), self.n_classes)
                 answer = backend.xp.empty(shape, dtype=getattr(backend.xp, precision), device=backend.device)
@@ -581,7 +586,7 @@ class Method(Shared, Declared, ABC):
                         steps.close()  # now: what it does at its end belongs to this call
                 return caller.asarray(answer, getattr(caller.xp, precision))
 
-        return self._turns.run(learn, collect)
+        return self._in_turn(learn, collect)
 
     def _predict_blocks(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         return ((block, self._predict_scores(x)) for block, x in rows.blocks(self._predict_rows))
@@ -590,6 +595,11 @@ class Method(Shared, Declared, ABC):
     def _predict_rows(self) -> int:
         """Rows scored together; a method whose scores need more memory than themselves uses fewer."""
         return PREDICT_ROWS
+
+    def _in_turn(self, learns: bool, function: Callable[..., T], *arguments: Any) -> T:
+        """`function(*arguments)` when it may run: alone, and with signals that can be postponed, if it learns."""
+        with Watch(enabled=learns):
+            return self._turns.run(learns, function, *arguments)
 
     def _learning(self, samples: int = 1, *, replace: bool = False) -> _Learning:
         """A section that changes the state: `with self._learning(samples): ...`.
@@ -611,12 +621,12 @@ class Method(Shared, Declared, ABC):
             )
 
 
-def _in_turn(read: Callable[[Any], T]) -> Callable[[Any], T]:
+def _reads_in_turn(read: Callable[[Any], T]) -> Callable[[Any], T]:
     """The getter of a property as a call that reads."""
 
     @wraps(read)
     def getter(method: Method) -> T:
-        return method._turns.run(False, read, method)
+        return method._in_turn(False, read, method)
 
     return getter
 
@@ -666,7 +676,8 @@ class OnlineMethod(Method):
         step = self.plan(observed if "batch_size" in self.declared_parameters else _first(observed))
         with self._learning(samples):
             self.learn(step)
-        return self.answer(observed, step) if before is None else before
+        # Of the class: a parameter may have the same name.
+        return type(self).answer(self, observed, step) if before is None else before
 
     def _predict_scores(self, features: Array) -> Array:
         return self.score(self.observe(features))
@@ -684,9 +695,11 @@ class SetMethod(Method):
     """
 
     protocol = "transductive"
+    reads_parts: ClassVar[bool] = False
+    """Whether `fit` gets `Rows`, of which it reads parts, instead of an array."""
 
     @abstractmethod
-    def fit(self, features: Array) -> tuple[Array, Mapping[str, Any]]:
+    def fit(self, features: Any) -> tuple[Array, Mapping[str, Any]]:
         """The scores (N, K) of a set (N, d), and the new value of every piece of state. Nothing changes."""
 
     @abstractmethod
@@ -695,7 +708,7 @@ class SetMethod(Method):
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         size = getattr(self, "batch_size", None) or len(rows)
-        for batch, features in rows.blocks(size):
+        for batch, features in [(slice(0, size), rows)] if self.reads_parts else rows.blocks(size):
             scores, learned = self.fit(features)
             if batch.stop == len(rows):
                 with self._learning(len(rows), replace=True):

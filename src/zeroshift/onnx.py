@@ -17,11 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from zeroshift.installation import install_command
+
 try:
     import onnx
     from onnx import helper, numpy_helper
 except ImportError as error:
-    raise ImportError("zeroshift.onnx needs onnx. Fix: pip install 'zeroshift[onnx]'.") from error
+    raise ImportError(f"zeroshift.onnx needs onnx. Fix: {install_command('onnx')}.") from error
 
 from zeroshift._version import __version__
 from zeroshift.files import atomic_path
@@ -115,8 +117,8 @@ def _with_casts(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
     return [first, *nodes, last]
 
 
-def export(head: FrozenHead, path: str | os.PathLike[str], *, precision: str = "float64") -> None:
-    """Write the head to an ONNX file. A file at `path` is replaced completely or not at all.
+def export(head: FrozenHead, path: str | os.PathLike[str], *, precision: str = "float64", force: bool = False) -> None:
+    """Write the head to an ONNX file. With `force` a file at `path` is replaced; without, that is an error.
 
     The model has one input, "features" (N, d), and one output, "probabilities" (N, K), both float32, for any N.
     Features must have unit length unless the head was made with `freeze(normalize=True)`. In between it computes in
@@ -126,6 +128,8 @@ def export(head: FrozenHead, path: str | os.PathLike[str], *, precision: str = "
 
     The metadata of the file has `method`, and as JSON `class_names`, `logit_scale`, `n_seen` and `normalize`.
     """
+    if os.path.exists(path) and not force:
+        raise FileExistsError(f"{path} exists. Fix: pass force=True to replace it, or write to another file.")
     model = to_onnx(head, precision=precision)
     with atomic_path(path) as temporary:
         temporary.write_bytes(model.SerializeToString())

@@ -9,7 +9,6 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, Rows, as_floats, check_matrix, is_double
-from zeroshift.interrupts import Watch
 from zeroshift.method import Method
 from zeroshift.parameters import Number, parameter, state
 from zeroshift.sticky import TRUST, LateAnswers, StickyClasses, smooth
@@ -147,10 +146,10 @@ class OrderedMethod(Method):
         def collect() -> Array:
             self._check_usable()
             caller = Backend.of(given)
-            with Backend.of(self.prototypes).computing(), Watch():
+            with Backend.of(self.prototypes).computing():
                 return caller.asarray(run(), caller.xp.float64 if is_double(given) else caller.xp.float32)
 
-        return self._turns.run(True, collect)
+        return self._in_turn(True, collect)
 
     def _check_none_due(self, call: str) -> None:
         if self._late.due:

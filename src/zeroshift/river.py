@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from zeroshift.installation import install_command
+
 try:
     from river import base
     from river.utils import dataframe
 except ImportError as error:
     raise ImportError(
-        f"zeroshift.river needs river 0.26 or newer ({error}). Fix: pip install 'zeroshift[river]'."
+        f"zeroshift.river needs river 0.26 or newer ({error}). Fix: {install_command('river')}."
     ) from error
 
 from zeroshift.arrays import Array, normalize

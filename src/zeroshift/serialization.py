@@ -22,6 +22,7 @@ from zeroshift import tensor_files
 from zeroshift._version import __version__
 from zeroshift.arrays import Backend, to_numpy
 from zeroshift.files import FileFormatError, checked_path
+from zeroshift.installation import install_command
 from zeroshift.older_states import as_written_now
 from zeroshift.tensor_files import UnverifiedFileWarning, read_tensors, unverified_note, write_tensors
 
@@ -343,7 +344,7 @@ def _backend(path: str | os.PathLike[str], library: str, device: str) -> Backend
         return Backend.named(library, device)
     except ImportError as error:
         raise ImportError(
-            f"{path} is to be loaded into torch, which is not installed. Fix: pip install 'zeroshift[torch]', "
+            f"{path} is to be loaded into torch, which is not installed. Fix: {install_command('torch')}, "
             "or load it into NumPy with library='numpy'."
         ) from error
     except (RuntimeError, ValueError, AssertionError) as error:

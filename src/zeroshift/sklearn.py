@@ -8,6 +8,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from zeroshift.installation import install_command
+
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
     from sklearn.utils.metaestimators import available_if
@@ -15,7 +17,7 @@ try:
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
     raise ImportError(
-        f"zeroshift.sklearn needs scikit-learn 1.6 or newer ({error}). Fix: pip install 'zeroshift[sklearn]'."
+        f"zeroshift.sklearn needs scikit-learn 1.6 or newer ({error}). Fix: {install_command('sklearn')}."
     ) from error
 
 from zeroshift.arrays import Array, check_matrix, normalize, to_numpy

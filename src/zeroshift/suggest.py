@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Iterable, Sequence
 
-__all__ = ["did_you_mean", "first_few"]
+__all__ = ["did_you_mean", "first_few", "name_key"]
 
 SHORTEST: dict[float, int] = {1: 3, 2: 7, 3: 10}
 """The length from which a name may differ by that many letters from one that is suggested."""
@@ -76,6 +77,15 @@ def _count_edits(first: str, second: str) -> float:
 def _normalise(name: str) -> str:
     """The form that is compared: lower case, with underscores for dashes and spaces, and none at the ends."""
     return name.strip().lower().replace("-", "_").replace(" ", "_").strip("_")
+
+
+def name_key(name: str) -> str:
+    """What two spellings of a class have in common; classes that differ in nothing else would share their samples.
+
+    >>> name_key("hot_dog") == name_key("Hot  dog"), name_key("cat") == name_key("car")
+    (True, False)
+    """
+    return " ".join(unicodedata.normalize("NFKC", name.replace("_", " ")).casefold().split())
 
 
 def first_few(names: Sequence[str], limit: int = 3) -> str:

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Self
 
+from zeroshift.installation import install_command
+
 try:
     import torch
 except ImportError as error:
-    raise ImportError("zeroshift.torch needs torch. Fix: pip install 'zeroshift[torch]'.") from error
+    raise ImportError(f"zeroshift.torch needs torch. Fix: {install_command('torch')}.") from error
 
 from zeroshift.frozen import FrozenHead, evaluate
 

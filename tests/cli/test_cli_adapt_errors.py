@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from zeroshift.installation import install_command
+
 
 @pytest.fixture(autouse=True)
 def never_computes(monkeypatch):
@@ -179,7 +181,7 @@ def test_one_file_for_two_outputs(error_message, tmp_path):
 
 def test_missing_pyarrow(error_message, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert "pip install 'zeroshift[parquet]'" in error_message(out="p.parquet")
+    assert install_command("parquet") in error_message(out="p.parquet")
 
 
 def test_debug_shows_the_traceback(call, small_file, tmp_path):

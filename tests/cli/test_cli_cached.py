@@ -178,6 +178,17 @@ class TestFirstFit:
             "cache\n"
         )
 
+    def test_says_it_once_although_another_prompt_mode_needs_sentences_of_its_own(self, models, capsys):
+        with progress_bar("images", 3) as bar:
+            _encoder_options._report_slow_steps(models, bar, quiet=False)
+            for templates in (None, ["a photo of a {}."], ["a {}."]):
+                models.finish_prototypes(np.ones((1, 384)), templates)
+        first, *others = capsys.readouterr().err.splitlines()
+        assert "done once" in first
+        what = "centring these templates for the composed encoder"
+        assert [line.split(":")[0] for line in others] == [what, what]
+        assert not any("once" in line for line in others)
+
     def test_says_nothing_when_quiet_or_when_the_map_is_cached(self, models, capsys):
         with progress_bar("images", 3, quiet=True) as bar:
             _encoder_options._report_slow_steps(models, bar, quiet=True)

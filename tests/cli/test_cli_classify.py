@@ -227,7 +227,7 @@ def test_only_pages_of_zeroshift_are_replaced(classify, photos, tmp_path):
         ([], "photos does not say what its classes are. Fix: --classes cat,dog,horse"),
         (["--classes", "cat"], "--classes has only 'cat'; a classifier needs at least two classes"),
         (["--classes", "cat,dog,cat"], "--classes has 'cat' twice (names 1 and 3)"),
-        (["--classes", "cat, ,dog"], "--classes, name 2 is blank"),
+        (["--classes", "Cat,cat"], "--classes has 'Cat' and 'cat', which are the same name"),
         (
             ["--classes", "cat,dog", "--online", "--transductive"],
             "--online and --transductive contradict each other",

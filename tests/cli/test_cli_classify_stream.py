@@ -10,6 +10,8 @@ import sys
 import numpy as np
 import pytest
 
+from zeroshift.installation import install_command
+
 pytest.importorskip("transformers")
 pytest.importorskip("av", reason="the extra `video` brings it")
 
@@ -406,5 +408,5 @@ def test_existing_segments_are_replaced_only_with_force(classify, clip, tmp_path
 def test_a_video_without_pyav(classify, clip, folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "av", None)
     done = classify(clip, *NAMES)
-    assert (done.exit_code, "pip install 'zeroshift[video]'" in done.stderr) == (2, True)
+    assert (done.exit_code, install_command("video") in done.stderr) == (2, True)
     assert classify(folder, *NAMES).exit_code == 0

@@ -63,12 +63,12 @@ def test_unusable_files_of_a_folder_are_skipped_with_a_reason(compare, two):
     assert [entry["name"] for entry in json.loads(done.stdout)["sets"]] == ["part", "whole"]
     assert "bare.safetensors: it has no labels" in done.stderr
     assert "views.safetensors: it contains views (name the file itself" in done.stderr
-    done = compare(two / "views.safetensors", "--methods", "zero_shot", "--orders", "1", "--json")
+    done = compare(two / "views.safetensors", "--methods", "zero_shot", "--orders", "1", "--json", "--force")
     assert [entry["n_samples"] for entry in json.loads(done.stdout)["sets"]] == [120]
 
 
 def test_the_table_fits_a_terminal(compare, two):
-    done = compare(two, "--orders", "2", "--methods", CHOSEN, "--by-set")
+    done = compare(two, "--orders", "2", "--methods", CHOSEN, "--by-set", env={"COLUMNS": "80"})
     assert done.exit_code == 0, done.stderr
     lines = done.stdout.splitlines()
     assert max(len(line) for line in lines if not line.startswith("written: ")) <= 80
@@ -131,7 +131,7 @@ def test_all_skips_methods_that_cannot_run_with_a_reason(compare, small_file, mo
     assert [mean["method"] for mean in record["mean"]] == ["zero_shot", "whole", "shots", "pool"]
     assert [left["method"] for left in record["left_out"]] == ["tuned", "tokens"]
     assert "skipped: tuned: needs scale (a number of at least 0), which has no default" in done.stderr
-    done = compare(small_file, "--methods", "tuned", "--set", "tuned.scale=2", "--orders", "1", "--json")
+    done = compare(small_file, "--methods", "tuned", "--set", "tuned.scale=2", "--orders", "1", "--json", "--force")
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["runs"][0]["settings"] == {"logit_scale": 20.0, "scale": 2.0}
 
@@ -199,7 +199,9 @@ def test_a_narrow_terminal_gets_fewer_columns_and_whole_numbers(compare, two, tm
 
 def test_the_inputs_of_few_shot_methods_are_described_correctly(compare, small_file):
     def printed(*options):
-        return " ".join(json.loads(compare(small_file, *options, "--orders", "1", "--json").stdout)["remarks"])
+        return " ".join(
+            json.loads(compare(small_file, *options, "--orders", "1", "--json", "--force").stdout)["remarks"]
+        )
 
     assert "Few-shot: 1 labelled sample per class" in printed("-m", "tip_adapter", "--shots", "1")
     assert "Few-shot: 4 labelled samples per class" in printed("-m", "tip_adapter")
@@ -215,7 +217,7 @@ def test_sets_with_one_prompt_are_named_for_methods_that_weigh_several(compare, 
     command = [small_file, tmp_path / "single.safetensors", "--orders", "1", "-m"]
     done = compare(*command, "zero_shot,histo_transclip")
     assert "Only one prompt per class in single: less than histo_transclip can use." in " ".join(done.stdout.split())
-    assert "One prompt" not in compare(*command, "zero_shot").stdout
+    assert "One prompt" not in compare(*command, "zero_shot", "--force").stdout
 
 
 def test_on_an_executor(call, small_file, tmp_path):

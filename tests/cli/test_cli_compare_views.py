@@ -84,7 +84,7 @@ def test_a_column_is_shown_if_it_has_content(compare, seen_file, tmp_path):
     assert "MB, views: widen the terminal." in printed
     assert "peak memory" not in printed  # nothing is explained that is not there
     assert "For each image" not in printed
-    plain = compare(seen_file, "-m", "zero_shot,tda", env=wide).stdout
+    plain = compare(seen_file, "-m", "zero_shot,tda", "--force", env=wide).stdout
     assert plain.splitlines()[1].split()[-1] == "MB"
     assert "For each image" not in plain
 

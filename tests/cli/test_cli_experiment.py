@@ -63,7 +63,7 @@ def test_everything_is_written(experiment, small_file, tmp_path):
 
 
 def test_the_terminal_shows_the_tables_and_the_files(experiment, small_file, tmp_path):
-    done = experiment(NAME, small_file, "--orders", "1", "--csv", tmp_path / "c")
+    done = experiment(NAME, small_file, "--orders", "1", "--csv", tmp_path / "c", env={"COLUMNS": "80"})
     assert done.exit_code == 0, done.stderr
     assert get(NAME).title in done.stdout
     assert f"report: {tmp_path / 'out' / 'report.html'}" in done.stdout.splitlines()
@@ -159,7 +159,7 @@ def test_the_list(call, arguments):
     assert [one["name"] for one in listed] == [one.name for one in list_experiments()]
     assert all(one["question"].endswith("?") for one in listed)
     assert [one["paper_names"] for one in listed if one["name"] == "natural-shift"] == [["table-2", "table-14"]]
-    shown = call("experiment", *arguments).stdout
+    shown = call("experiment", *arguments, env={"COLUMNS": "80"}).stdout
     assert all(one["name"] in shown for one in listed)
     assert "zeroshift experiment table-5, or figure-4" in " ".join(shown.split())
     assert max(map(len, shown.splitlines())) <= 80

@@ -239,7 +239,7 @@ def test_the_table_and_warnings(call, pets, model, tmp_path):
 
 
 def test_files_that_are_not_images_by_name_are_counted(call, pets, model, tmp_path):
-    for name in ("cat/1.heic", "notes.txt", ".hidden"):
+    for name in ("cat/1.raw", "notes.txt", ".hidden"):
         (pets / name).touch()
     done = call("extract", pets, "--encoder", model, "--out", tmp_path / "f.safetensors")
     assert done.exit_code == 0

@@ -45,9 +45,9 @@ def error_message(call, pets, tmp_path, monkeypatch):
     ("options", "message"),
     [
         (["--classes", "cat,dog,cat"], "--classes has 'cat' twice (names 1 and 3). Fix: remove or rename one"),
-        (["--classes", "hot dog,hot_dog"], "'hot dog' and 'hot_dog', which give the same prompts"),
+        (["--classes", "hot dog,hot_dog"], "'hot dog' and 'hot_dog', which are the same name"),
         (["--classes", "cat"], "--classes has only 'cat'; a classifier needs at least two classes. Fix: add the"),
-        (["--classes", "cat,,dog"], "--classes, name 2 is blank. Fix: remove it"),
+        (["--classes", "Bird,bird"], "--classes has 'Bird' and 'bird', which are the same name (names 1 and 2). Fix:"),
         (["--classes", ""], "--classes is empty"),
         (["--classes", "names.txt"], "no file at names.txt"),
         (["--classes", "cat,dog", "--labelled"], "the label 'horse' is none of the 2 classes ('cat', 'dog'). Fix: re"),
@@ -168,9 +168,9 @@ def test_data_sets(error_message, tmp_path):
 
 
 def test_tables_and_arrays(error_message, tmp_path):
-    (tmp_path / "list.csv").write_text("path,label\npets/cat/0.png,cat\ngone.png,dog\n")
+    (tmp_path / "list.csv").write_text("path,label\npets/gone.png,cat\ngone.png,dog\n")
     line = error_message(source=tmp_path / "list.csv")
-    assert "list.csv, line 3: no file gone.png in" in line
+    assert "list.csv, line 2: no file pets/gone.png in" in line
     assert "Fix: pass root= (--data), the folder the paths are relative to" in line
     (tmp_path / "numbers.csv").write_text("path,label\npets/cat/0.png,0\n")
     assert "Fix: pass classes= (--classes), the names in the order" in error_message(source=tmp_path / "numbers.csv")

@@ -44,7 +44,9 @@ def test_differences_to_a_method(compare, call, tmp_path):
     again = call("leaderboard", tmp_path / "out", "--baseline", "tda", "--json")
     for method in json.loads(again.stdout)["methods"]:
         assert method["to_baseline"] == pytest.approx(found[method["label"]]["to_baseline"])
-    shown = call("leaderboard", tmp_path / "out", "--baseline", "tda", "-m", "tda,zero_shot", env={"COLUMNS": "200"})
+    shown = call(
+        "leaderboard", tmp_path / "out", "--baseline", "tda", "-m", "tda,zero_shot", "--force", env={"COLUMNS": "200"}
+    )
     assert "over tda" in shown.stdout
     assert "Over tda" in (tmp_path / "out" / "leaderboard.html").read_text()
     wrong = call("leaderboard", tmp_path / "out", "--baseline", "tdb")
@@ -98,7 +100,7 @@ def test_the_files(compare, call, tmp_path):
 
 def test_filters(compare, call, tmp_path):
     compare("-q", "--protocol", "three-orders")
-    given = ("--groups", "online", "--without", "order", "--streams", "bursts", "--sets", "small", "--json")
+    given = ("--groups", "online", "--without", "order", "--streams", "bursts", "--sets", "small", "--json", "--force")
     record = json.loads(call("leaderboard", tmp_path / "out", *given).stdout)
     assert {method["label"] for method in record["methods"]} == {"zero_shot", "tda"}
     assert record["streams"] == ["bursts"]

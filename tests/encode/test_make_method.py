@@ -114,7 +114,7 @@ def test_a_custom_text_encoder(clip):
     [
         ("tqt", NAMES, {}, ValueError, r"no method is called 'tqt'. Did you mean 'tnt'"),
         ("tpt", "cat", {}, TypeError, r"class_names must be a sequence"),
-        ("zero_shot", ["cat", "cat"], {}, ValueError, r"which make the same prompt"),
+        ("zero_shot", ["cat", "cat"], {}, ValueError, r"which are the same name"),
         ("tpt", NAMES, {"prompts": "vanilla"}, ValueError, r"prompts cannot be given to tpt"),
         ("zero_shot", NAMES, {"prompts": 3}, TypeError, r"prompts must be Prompts or the name of a mode; got int"),
         ("zero_shot", NAMES, {"prompts": "vanila"}, ValueError, r"mode must be one of"),

@@ -396,7 +396,7 @@ class TestComposed:
 
     def test_fitting_reports_its_progress(self, cache):
         models, seen = FewSentences(cache), []
-        models.fit_progress = lambda done, total: seen.append((done, total))
+        models.fit_progress = lambda what, done, total: seen.append((done, total))
         models.finish_prototypes(np.ones((1, 384)))
         assert seen[0] == (0, TOTAL)
         assert sum(done for done, _ in seen) == TOTAL

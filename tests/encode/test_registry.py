@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from zeroshift.encode import registry
+from zeroshift.installation import install_command
 
 NAMES = [
     *("clip", "siglip", "siglip2", "blip", "align", "altclip", "chinese_clip", "metaclip"),
@@ -79,17 +81,17 @@ def test_what_is_missing_and_how_to_get_it(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in ("transformers", "open_clip") else 1)
     assert clip.missing == ("transformers",)
     assert open_clip.missing == ("open_clip",)
-    assert clip.fix == "pip install 'zeroshift[encoders]'"
+    assert clip.fix == install_command("encoders")
     assert open_clip.fix == "pip install open_clip_torch"
-    assert composed.fix == "pip install 'zeroshift[offline]'"
+    assert composed.fix == install_command("offline")
     # Not even the kind of a model can be read without transformers; raised before any file is read.
     for source, message in [
         (
             "openai/clip-vit-base-patch16",
-            r"needs transformers, which is not installed. Fix: pip install 'zeroshift\[enc",
+            rf"needs transformers, which is not installed. Fix: {re.escape(install_command('encoders'))}",
         ),
         ("open_clip:ViT-B-32/x", r"needs open_clip, which is not installed. Fix: pip install open_clip_torch"),
-        ("composed", r"needs transformers, which is not installed. Fix: pip install 'zeroshift\[offline\]'"),
+        ("composed", rf"needs transformers, which is not installed. Fix: {re.escape(install_command('offline'))}"),
         ("albef:model.pth", r"needs transformers"),
     ]:
         with pytest.raises(ImportError, match=message):

@@ -52,15 +52,15 @@ def test_a_list_longer_than_a_file_name_may_be():
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        ("cat,,dog", ValueError, f"class_names, name 2 is blank. Fix: remove it. {COMMA}$"),
-        ("cat,dog,", ValueError, "class_names, name 3 is blank. Fix: "),
         (["cat", " "], ValueError, "class_names, name 2 is blank. Fix: remove it.$"),
         ("cat,dog,cat", ValueError, rf"has 'cat' twice \(names 1 and 3\). Fix: remove or rename one. {COMMA}$"),
         (
             ["hot_dog", "cat", "hot dog"],
             ValueError,
-            r"has 'hot_dog' and 'hot dog', which give the same prompts \(names 1 and 3\). Fix: ",
+            r"has 'hot_dog' and 'hot dog', which are the same name \(names 1 and 3\). Fix: ",
         ),
+        ("Bird,bird", ValueError, r"has 'Bird' and 'bird', which are the same name \(names 1 and 2\). Fix: "),
+        (["ﬁsh", "FISH"], ValueError, "has 'ﬁsh' and 'FISH', which are the same name"),
         (
             "cat",
             ValueError,
@@ -90,13 +90,25 @@ def test_refused_names(given, error, message, tmp_path, monkeypatch):
         parse_class_names(given)
 
 
+@pytest.mark.parametrize("given", ["cat,,dog", "cat, dog,", ",cat,dog"])
+def test_a_comma_too_many_is_skipped_with_a_warning(given):
+    with pytest.warns(UserWarning, match="class_names has a comma too many: a blank name is skipped"):
+        assert parse_class_names(given) == ("cat", "dog")
+
+
+def test_blank_lines_are_skipped_with_a_warning(tmp_path):
+    path = tmp_path / "names.txt"
+    path.write_text("cat\n \ndog\n\n")
+    with pytest.warns(UserWarning, match=r"names\.txt, line 2 is blank and skipped"):
+        assert parse_class_names(path) == ("cat", "dog")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "names.txt is empty. Fix: write the class names into it, one per line"),
         ("\n \n", "names.txt is empty"),
-        ("cat\n\ndog\n", "names.txt, line 2 is blank. Fix: remove the line"),
-        ("cat\ndog\ncat\n", r"names.txt has 'cat' twice \(lines 1 and 3\). Fix: remove or rename one.$"),
+        ("cat\ndog\ncat\n", r"names.txt has 'cat' twice \(names 1 and 3\). Fix: remove or rename one.$"),
         ("cat,dog\n", "names.txt has only 'cat,dog'; a classifier needs at least two .* one class per line.$"),
     ],
 )
@@ -138,11 +150,10 @@ def test_files_of_templates(name, text, tmp_path):
     ("name", "text", "message"),
     [
         ("mine.txt", "", "mine.txt is empty. Fix: write the templates into it"),
-        ("mine.txt", "a {}\n\nb {}", "mine.txt, line 2 is blank"),
         (
             "mine.txt",
             "a {}\na cat\n",
-            "mine.txt, line 2 must have {} exactly once; 'a cat' has it 0 times. Fix: put {}",
+            "mine.txt, template 2 must have {} exactly once; 'a cat' has it 0 times. Fix: put {}",
         ),
         ("mine.txt", '["a {}", "b {}"]', "mine.txt looks like a JSON list. Fix: rename it to end in .json"),
         ("mine.txt", '[\n "a {}"\n]', "mine.txt looks like a JSON list"),

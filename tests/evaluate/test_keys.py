@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from zeroshift.evaluate import keys
 from zeroshift.evaluate.keys import _file, _source, code_digest
 from zeroshift.methods import TDA, TransCLIP, ZeroShot
 
@@ -35,6 +36,44 @@ def test_code_counts_and_comments_do_not(written):
     first = code_digest(written('"""One."""\nfactor = 1  # why'))
     assert code_digest(written('"""Another."""\n\nfactor = 1\n"""Said of it."""')) == first
     assert code_digest(written("factor = 2")) != first
+
+
+def test_every_file_of_a_plug_in_counts(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    package = tmp_path / "own_methods"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "helper.py").write_text("FACTOR = 1  # why\n")
+    (package / "prior.json").write_text("[1]")
+    (package / "mine.py").write_text(
+        "from own_methods.helper import FACTOR\nfrom zeroshift import ZeroShot\n\n\nclass Mine(ZeroShot):\n    pass\n"
+    )
+    importlib.invalidate_caches()
+    mine = importlib.import_module("own_methods.mine").Mine
+
+    def digest() -> str:
+        code_digest.cache_clear()
+        return code_digest(mine)
+
+    digests = [digest()]
+    for name, content in (("helper.py", "FACTOR = 2\n"), ("prior.json", "[2]")):
+        (package / name).write_text(content)
+        digests.append(digest())
+    monkeypatch.setattr(keys, "_plug_in_versions", lambda top: [f"{top} 2.0"])
+    digests.append(digest())
+    assert len(set(digests)) == 4
+    (package / "helper.py").write_text("FACTOR = 2  # another comment\n")
+    assert digest() == digests[-1]
+    for name in [name for name in sys.modules if name.startswith("own_methods")]:
+        sys.modules.pop(name)
+
+
+def test_a_module_next_to_that_of_a_method_counts(written, tmp_path):
+    method = written("factor = 1")
+    first = code_digest(method)
+    (tmp_path / "helper.py").write_text("no Python\n")
+    code_digest.cache_clear()
+    assert code_digest(method) != first
 
 
 def test_the_digest_covers_a_method_and_its_imports_only(monkeypatch):

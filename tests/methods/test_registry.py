@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -111,6 +115,30 @@ def test_a_broken_plug_in_is_named_and_skipped(monkeypatch, fresh_registry, brok
 def test_the_entry_point_group_is_the_documented_one():
     assert registry.ENTRY_POINT_GROUP == "zeroshift.methods"
     assert registry.entry_points is importlib.metadata.entry_points
+
+
+@pytest.mark.slow
+def test_the_tests_pass_where_a_plug_in_is_installed(tmp_path):
+    about = tmp_path / "installed_plug_in-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: installed-plug-in\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[zeroshift.methods]\ninstalled = installed_plug_in:Installed\n")
+    (tmp_path / "installed_plug_in.py").write_text(
+        "from zeroshift import ZeroShot\n\n\nclass Installed(ZeroShot):\n    name = 'installed'\n"
+    )
+    tests = Path(__file__).parents[1]
+    source = Path(methods.__file__).parents[2]
+    counting = ["cli/test_cli_listings.py", "test_frozen.py::test_documentation_lists_what_can_be_frozen"]
+    environment = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{tmp_path}"}
+    names = "from zeroshift.methods import list_methods; print([method.name for method in list_methods()])"
+    shown = subprocess.run([sys.executable, "-c", names], env=environment, capture_output=True, text=True, check=True)
+    assert "'installed'" in shown.stdout
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, *(str(tests / name) for name in counting)], env=environment, capture_output=True, text=True,
+        cwd=tests.parent, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:]
 
 
 def test_load_picks_the_class(tmp_path):

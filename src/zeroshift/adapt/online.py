@@ -14,7 +14,6 @@ from zeroshift.adapt.engines.replay import ReplayEngine
 from zeroshift.adapt.engines.streaming import StreamingEngine
 from zeroshift.adapt.statistics import Evidence, Gaussians
 from zeroshift.arrays import Array, Backend, Rows, is_double
-from zeroshift.interrupts import Watch
 from zeroshift.parameters import Choice, Number, Optional, Pair, parameter, state
 from zeroshift.precision import precision_parameter
 
@@ -103,7 +102,7 @@ class OnlineADAPT(ADAPT):
 
     def _answer(self, features: Array, *, learn: bool, probabilities: bool) -> Array:
         if learn and self._may_be_recorded(features):
-            answer = self._turns.run(True, self._adapt_recorded, features, probabilities)
+            answer = self._in_turn(True, self._adapt_recorded, features, probabilities)
             if answer is not None:
                 return answer
         return super()._answer(features, learn=learn, probabilities=probabilities)
@@ -125,7 +124,7 @@ class OnlineADAPT(ADAPT):
         self._check_usable()
         if not isinstance(self._engine, StreamingEngine):
             return None
-        with Backend.of(self.prototypes).computing(), Watch():
+        with Backend.of(self.prototypes).computing():
             with self._learning(0) as learning:
                 recorded = self._engine.step_recorded(features)
                 learning.samples = int(recorded is not None)

@@ -22,7 +22,6 @@ from zeroshift.adapt.statistics import AdaptSettings, Evidence, Gaussians, bank_
 from zeroshift.adapt.transductive_float32 import LARGEST_SCORE_ERROR, Candidates, FirstPass, NarrowFusion
 from zeroshift.adapt.transductive_gpu import GpuBank
 from zeroshift.arrays import Array, Backend, Rows, check_matrix, namespace, to_numpy
-from zeroshift.interrupts import Watch
 from zeroshift.linalg import positive_inverse
 from zeroshift.method import Probabilities
 from zeroshift.parameters import Number, Optional, parameter, state
@@ -580,8 +579,10 @@ class TransductiveADAPT(ADAPT):
             backend.asarray(confidences, wide),
         )  # fmt: skip
         sums = SoftSums(backend.asarray(total["weighted_sum"], wide), backend.asarray(total["weight"], wide))
-        learned = self._estimate(evidence, sums)
-        with Watch(), self._learning(int(total["samples"]), replace=True):
+        self._in_turn(True, self._publish, self._estimate(evidence, sums), int(total["samples"]))
+
+    def _publish(self, learned: LearnedSet, samples: int) -> None:
+        with self._learning(samples, replace=True):
             self._evidence, self._soft_sums, self._learned = *learned[:2], learned
 
     def _adapt_scores(self, rows: Rows, *, complete: bool = True) -> Iterator[tuple[slice, Array]]:
@@ -590,8 +591,7 @@ class TransductiveADAPT(ADAPT):
         scores = None
         if self.iterations > 1:
             learned, scores = self._iterate(rows, learned, log_normalisers)
-        with self._learning(len(rows), replace=True):
-            self._evidence, self._soft_sums, self._learned = *learned[:2], learned
+        self._publish(learned, len(rows))
         if scores is None:
             yield slice(0, len(rows)), self._scoring(rows, learned, log_normalisers, complete=complete)
         else:

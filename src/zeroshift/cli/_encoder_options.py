@@ -10,6 +10,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from zeroshift.cli._output_paths import check_packages
 from zeroshift.cli.console import console, print_warning
 from zeroshift.cli.progress import ProgressBar, progress_bar
 from zeroshift.data import corruptions
@@ -17,7 +18,7 @@ from zeroshift.data.image_set import ImageSet
 from zeroshift.distributed import check_executor
 from zeroshift.encode.encoder import Encoder, ImageEncoder
 from zeroshift.encode.extraction import Extraction, default_cache, extract
-from zeroshift.encode.families.composed import SentencePrototypes
+from zeroshift.encode.families.composed import FITTING, SentencePrototypes
 from zeroshift.encode.prompts import Prompts
 from zeroshift.encode.recorded import EncoderChangedError, RecordedImageEncoder, load_when_needed
 from zeroshift.encode.registry import DEFAULT_ENCODER
@@ -401,9 +402,6 @@ def run_extraction(
                     loaded = cast("Encoder", changed.encoder)
 
 
-FITTING = "fitting the composed encoder's map from text to images"
-
-
 def _report_slow_steps(encoder: ImageEncoder, bar: ProgressBar, *, quiet: bool) -> None:
     """Say when the encoder is loaded after all, and show a bar of its own while the composed encoder fits its map."""
     if isinstance(encoder, RecordedImageEncoder):
@@ -412,13 +410,14 @@ def _report_slow_steps(encoder: ImageEncoder, bar: ProgressBar, *, quiet: bool) 
         return
     advance: Callable[[int], None] | None = None
 
-    def on_fit(done: int, total: int) -> None:
+    def on_fit(what: str, done: int, total: int) -> None:
         nonlocal advance
         if done == 0:
-            stored = "" if encoder.cache is None else "; done once, then read from the cache"
+            once = "done once, then read" if what == FITTING else "later read"
+            stored = "" if encoder.cache is None else f"; {once} from the cache"
             if not quiet and not console(stderr=True).is_terminal:
-                typer.echo(f"{FITTING}: {total:,} sentences{stored}", err=True)
-            advance = bar.add_line(f"{FITTING}{stored}", total, "sentences")
+                typer.echo(f"{what}: {total:,} sentences{stored}", err=True)
+            advance = bar.add_line(f"{what}{stored}", total, "sentences")
         elif advance is not None:
             advance(done)
 
@@ -457,6 +456,8 @@ def check_on(on: str | None, *, jobs: bool = False) -> None:
     if on is None:
         return
     check_executor("--on", on)
+    if on.startswith("ray"):
+        check_packages(("ray", "ray"))
     if on.startswith("local:") and not int(on.removeprefix("local:")):
         raise ValueError(f"--on {on} has no processes. Fix: local:1.")
     if jobs:

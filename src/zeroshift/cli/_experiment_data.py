@@ -16,7 +16,6 @@ import typer
 
 from zeroshift.cli._encoder_options import AUTO, EncodingOptions, run_extraction, warn_about_images
 from zeroshift.cli._inputs import DATA_VARIABLE, file_with_folder, is_pack, load_datasets, load_features, split_names
-from zeroshift.cli._output_paths import check_output_folder
 from zeroshift.cli._prompt_options import find_mode, make_prompts, split_modes
 from zeroshift.cli.console import console, print_warning
 from zeroshift.data import catalogue
@@ -207,7 +206,7 @@ class CatalogueSource:
                 prompts = self._make_prompts(images)
                 extraction = run_extraction(images, prompts, options, quiet=quiet, encoder=encoder, label=images.name)
                 warn_about_images(extraction)
-                check_output_folder(folder)
+                folder.mkdir(parents=True, exist_ok=True)
                 extraction.features.save(path)
                 if not quiet and not console(stderr=True).is_terminal:
                     sizes = f"{extraction.features.n_samples:,} images, {extraction.computed:,} encoded now"

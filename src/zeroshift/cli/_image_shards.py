@@ -8,16 +8,17 @@ from functools import partial
 from pathlib import Path
 
 from zeroshift.cli._encoder_options import EncodingOptions
-from zeroshift.cli._output_paths import check_output_folder, claim
+from zeroshift.cli._output_paths import check_outputs, check_packages, claim
 from zeroshift.cli._prompt_options import make_prompts
 from zeroshift.cli._shards import ShardProgress
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.data.image_set import ImageSet
 from zeroshift.data.images import ImageFiles
-from zeroshift.distributed.folders import Folder, is_url
+from zeroshift.distributed.folders import Folder, file_system, is_url
 from zeroshift.encode import registry
 from zeroshift.encode.encoder import Encoder
 from zeroshift.encode.extraction import encode_classes
+from zeroshift.encode.extraction.readable import warn_about_names
 from zeroshift.encode.prompts import parse_class_names
 from zeroshift.encode.registry import DEFAULT_ENCODER
 from zeroshift.encode.sharded import extract_shards, open_image_shards
@@ -53,6 +54,12 @@ def run_image_shards(
     others: dict[str, object],
 ) -> None:
     """Encode the images, and the class names if they are given."""
+    if is_url(out):
+        file_system(out)
+    else:
+        check_outputs(folders=[Path(out)])
+        claim(Path(out, "img_emb"))
+    check_packages(("pyarrow", "parquet"))
     shards = open_image_shards(source, images_per_shard=images_per_shard)
     refused = [option for option, given in others.items() if given]
     if refused:
@@ -75,9 +82,6 @@ def run_image_shards(
         else:
             console().print(summary_table(entries))
         return
-    if not is_url(folder.path):
-        check_output_folder(Path(folder.path))
-        claim(Path(folder.path, "img_emb"))
     encoder = encoding.load_encoder() if classes is not None else encoding.load_images_only()
     about: dict[str, object] = {"encoder": encoder.describe()}
     prototypes = None
@@ -91,6 +95,7 @@ def run_image_shards(
         prototypes = encode_classes(
             encoder, modes[0].for_classes(names), templates=modes[0].templates, cache=encoding.cache_folder
         ).prototypes
+        warn_about_names(names, prototypes, encoder.tokenizer)
         about |= {"class_names": list(names), "logit_scale": encoder.logit_scale, "prompts": modes[0].describe()}
     load = partial(
         registry.load_image_encoder, os.path.abspath(encoder.source) if os.path.exists(encoder.source) else (

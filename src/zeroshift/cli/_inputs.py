@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 
 from zeroshift.arrays import UnitLengthError
 from zeroshift.cli.console import print_warning
@@ -33,6 +34,9 @@ from zeroshift.suggest import did_you_mean
 
 __all__ = [
     "DATA_VARIABLE",
+    "FeaturesKey",
+    "LabelsKey",
+    "PrototypesKey",
     "absolute_paths",
     "check_exists",
     "file_with_folder",
@@ -47,6 +51,18 @@ __all__ = [
     "split_names",
     "stores_logit_scale",
 ]
+
+
+NAMES_PANEL = "Names of arrays in a file of another program"
+
+
+def _key(what: str) -> Any:
+    return typer.Option(metavar="NAME", help=f"Of the {what}.", rich_help_panel=NAMES_PANEL)
+
+
+FeaturesKey = Annotated[str | None, _key("image features in FEATURES")]
+PrototypesKey = Annotated[str | None, _key("text features of the classes, in FEATURES or in --prototypes")]
+LabelsKey = Annotated[str | None, _key("labels, in FEATURES or in --labels")]
 
 
 def split_names(listed: str | None) -> list[str]:
@@ -169,19 +185,26 @@ def absolute_paths(sources: Sequence[str], on: str | None) -> list[str]:
 
 
 def load_datasets(
-    sources: Sequence[str], packs: str | None, *, prompt: str | None, normalize: bool, names_matter: bool = False
+    sources: Sequence[str],
+    packs: str | None,
+    *,
+    prompt: str | None,
+    normalize: bool,
+    names_matter: bool = False,
+    **keys: str | None,
 ) -> list[DatasetRef]:
     """The labelled sets, each once whatever its name; without sources and packs, the bundled packs. Files of a folder
     that cannot be compared on are skipped with a warning.
 
     `names_matter` if prompts are made of the class names: the same features with other names are then another set.
+    `keys` are names of arrays in files of another program.
     """
     _check_pack_prefix(sources, packs)
     use_packs = packs is not None or not sources
     named = [*(f"{PACK_PREFIX}{name}" for name in (pack_names(packs) if use_packs else ())), *sources]
     datasets: list[DatasetRef] = []
     for source, name, required in _name_sources(named):
-        load = partial(load_features, source, normalize=normalize)
+        load = partial(load_features, source, normalize=normalize, **({} if is_pack(source) else keys))
         features = _load_labelled(source, load, required=required)
         if features is None:
             continue

@@ -1,10 +1,16 @@
-"""Checks of the files a command will write, before anything is computed: an hour's work must not end in a refused file
-name, nor be overwritten by another command that writes to the same file."""
+"""Checks of what a command needs at its end, before anything is computed: an hour's work must not end in a refused file
+name or a missing package, nor be overwritten by another command that writes to the same file.
+
+A command replaces a file only with `--force`. Without it, it continues its own records, and replaces its own pages
+unless a page would then show less.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
+import shutil
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
@@ -12,7 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zeroshift.files import check_writable
+from zeroshift.installation import install_command
 from zeroshift.interrupts import Watch, postpone, resume
+from zeroshift.report.formatting import file_size
 
 try:
     import fcntl
@@ -21,7 +29,56 @@ except ImportError:  # Windows
 
 PAGE_SUFFIXES = (".html", ".htm")
 
-__all__ = ["check_output_files", "check_output_folder", "claim", "release_claims"]
+__all__ = ["check_output_files", "check_outputs", "check_packages", "check_space", "claim", "release_claims"]
+
+
+def check_outputs(
+    *,
+    files: Iterable[Path] = (),
+    pages: Iterable[Path] = (),
+    folders: Iterable[Path] = (),
+    inputs: Iterable[Path] = (),
+    force: bool = False,
+    packages: Iterable[tuple[str, str]] = (),
+) -> None:
+    """Refuse what a command could not write at its end; until it ends, no other command writes there.
+
+    Parameters
+    ----------
+    files : files to write; with `force`, one that exists may be replaced.
+    pages : pages to write; one that zeroshift wrote may be replaced. Folders are made for them.
+    folders : folders to write to; they are made, and deleted at the end if nothing was written.
+    inputs : files that are read.
+    packages : modules that will be imported, each with the extra that installs it.
+    """
+    from zeroshift.report.page import check_page
+
+    check_packages(*packages)
+    for folder in folders:
+        _check_folder(folder, folder / "any.json")
+    for page in pages:
+        check_page(page)
+        _check_folder(page.parent, page)
+        claim(page)
+    check_output_files(files, inputs=inputs, force=force)
+
+
+def check_packages(*needed: tuple[str, str]) -> None:
+    """Refuse to start if a module is missing; `needed` has modules, each with the extra that installs it."""
+    for module, extra in needed:
+        if importlib.util.find_spec(module) is None:
+            raise ImportError(f"{module} is needed and not installed. Fix: {install_command(extra)}.")
+
+
+def check_space(output: Path, size: int) -> None:
+    """Refuse an output of about `size` bytes for which its disk has no room."""
+    folder = next(path for path in (output, *output.absolute().parents) if path.is_dir())
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise OSError(
+            f"{output} needs about {file_size(size)}, and its disk has {file_size(free)} left. "
+            "Fix: make room, or write to another disk."
+        )
 
 
 def check_output_files(outputs: Iterable[Path], *, inputs: Iterable[Path], force: bool) -> None:
@@ -47,8 +104,12 @@ def check_output_files(outputs: Iterable[Path], *, inputs: Iterable[Path], force
         used.add(target)
 
 
-def check_output_folder(folder: Path, files: Iterable[Path] = ()) -> None:
-    """Create `folder` if it is missing; refuse a file of that name, and a folder where `files` cannot be written."""
+_MADE: list[Path] = []
+"""Folders that were made and may still be empty, the outermost first."""
+
+
+def _check_folder(folder: Path, file: Path) -> None:
+    """Create `folder` if it is missing; refuse a file of that name, and a folder where `file` cannot be written."""
     if folder.suffix.lower() in PAGE_SUFFIXES and not os.path.exists(folder):
         raise ValueError(
             f"{folder} is the name of a page; the name of a folder is needed. Fix: {folder.with_suffix('')}."
@@ -56,6 +117,7 @@ def check_output_folder(folder: Path, files: Iterable[Path] = ()) -> None:
     try:
         is_file = folder.exists() and not folder.is_dir()
         if not is_file:
+            _MADE.extend(path for path in reversed((folder, *folder.parents)) if not os.path.exists(path))
             folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OSError(
@@ -63,8 +125,7 @@ def check_output_folder(folder: Path, files: Iterable[Path] = ()) -> None:
         ) from error
     if is_file:
         raise FileExistsError(f"{folder} is a file, not a folder. Fix: name another folder.")
-    for file in files:
-        check_writable(file)
+    check_writable(file)
 
 
 class _Claim(NamedTuple):
@@ -143,5 +204,8 @@ def release_claims() -> None:
                 for folder in made.created:
                     with suppress(OSError):
                         folder.rmdir()
+            while _MADE:
+                with suppress(OSError):
+                    _MADE.pop().rmdir()
         finally:
             resume()

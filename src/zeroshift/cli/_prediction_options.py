@@ -10,12 +10,16 @@ import numpy as np
 import typer
 
 from zeroshift.cli._encoder_options import OUTPUT_PANEL
+from zeroshift.cli._output_paths import check_space
 from zeroshift.evaluate import Comparison
 from zeroshift.method import Method
 from zeroshift.reject import REJECT_ABOVE, Rejects, class_distances
 from zeroshift.report.predictions import check_predictions_format, check_top_k, write_predictions
 
 __all__ = ["PerClass", "PredictionOptions", "RejectAbove", "TopK"]
+
+SUMMARY_NUMBERS, NUMBER_BYTES = 8, 8
+"""Of a row without options, and of each of them: a rough estimate for the smallest format."""
 
 NOTHING = 1.0
 """No score is above it."""
@@ -70,9 +74,11 @@ class PredictionOptions:
             raise ValueError(f"--top-k must be at least 1; got {top_k}. Fix: 1, or leave it out.")
         return cls(out, parse_reject_above(reject_above), top_k or 0, per_class, raw_csv)
 
-    def check_classes(self, n_classes: int) -> None:
-        """Refuse what these classes cannot give, before anything is computed."""
+    def check_size(self, n_classes: int, n_samples: int) -> None:
+        """Refuse what these classes cannot give, and more than the disk has room for."""
         check_top_k(self.top_k, n_classes, "--top-k")
+        numbers = SUMMARY_NUMBERS + 2 * self.top_k + (n_classes if self.per_class or self.out.suffix == ".npz" else 0)
+        check_space(self.out, n_samples * numbers * NUMBER_BYTES)
 
     def rejects(self, method: Method, comparison: Comparison, *, in_sequence: bool = False) -> Rejects:
         """Which samples of the comparison are rejected, given the prototypes of the method; with `in_sequence`, the

@@ -17,12 +17,13 @@ import typer
 from zeroshift.cli._encoder_options import AUTO, check_on
 from zeroshift.cli._inputs import check_exists, is_pack, split_names
 from zeroshift.cli._method_options import MethodOptions
-from zeroshift.cli._output_paths import check_output_folder, claim
+from zeroshift.cli._output_paths import check_outputs, check_packages, check_space, claim
 from zeroshift.cli._prediction_options import parse_reject_above
 from zeroshift.cli._prediction_summary import format_scale
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import ProgressBar, progress_bar
-from zeroshift.data.readers.folder import is_folder, is_image, visible_entries
+from zeroshift.data.images import is_image
+from zeroshift.data.readers.folder import is_folder, visible_entries
 from zeroshift.distributed import FeatureShards, Plan, adapt, follow_shards, plan
 from zeroshift.distributed.adaptation import (
     TASK_ROWS,
@@ -32,7 +33,7 @@ from zeroshift.distributed.adaptation import (
     describe_skipped,
 )
 from zeroshift.distributed.answers import AnswerOptions, FinishedRunError
-from zeroshift.distributed.folders import Folder, is_url
+from zeroshift.distributed.folders import Folder, file_system, is_url
 from zeroshift.distributed.replicas import EVERY, check_online_out
 from zeroshift.encode.prompts import parse_class_names
 from zeroshift.encode.sharded import ABOUT
@@ -123,6 +124,9 @@ ExchangeEvery = Annotated[
 DEFAULT_REPLICAS = 4
 """Not the number of workers: it changes the answers, and they must not depend on the machine."""
 
+ROW_BYTES = 16
+"""Of predictions: a class and two probabilities, compressed."""
+
 LOG_SECONDS = 10.0
 """Where no bar can be drawn, time between two lines."""
 
@@ -133,9 +137,12 @@ def is_sharded(source: str) -> bool:
 
 
 def _prepare(out: str) -> None:
-    """Refuse an output folder of this machine that cannot be written, or that another command writes to."""
-    if not is_url(out):
-        check_output_folder(Path(out))
+    """Refuse an output folder that cannot be written, or that another command writes to, and missing packages."""
+    check_packages(("pyarrow", "parquet"))
+    if is_url(out):
+        file_system(out)
+    else:
+        check_outputs(folders=[Path(out)])
         claim(Path(out, "predictions"))
 
 
@@ -260,6 +267,7 @@ class ShardOptions:
             raise ValueError(
                 f"--out must be a folder for features in many files; got {out}. Fix: --out {Path(out).with_suffix('')}."
             )
+        _prepare(out)
         text, about = _classes_of(source, prototypes)
         scale = about.get("logit_scale") if logit_scale is None else logit_scale
         method = chosen.info.cls(text, **{**({} if scale is None else {"logit_scale": scale}), **chosen.parameters})
@@ -275,6 +283,8 @@ class ShardOptions:
         }
         scale_text = format_scale(scale_used["logit_scale"], assumed=bool(scale_used["logit_scale_assumed"]))
         shards = FeatureShards.open(source, column=self.column, on_error=self.on_bad_shard)
+        if not is_url(out):
+            check_space(Path(out), shards.rows * ROW_BYTES)
         for error in shards.skipped:
             print_warning(f"skipped: {error}")
         if top_k is not None:
@@ -323,7 +333,6 @@ class ShardOptions:
             return
         if not quiet and not json:
             console(stderr=True).print(plan_table(source, planned, scale_text))
-        _prepare(out)
         with ShardProgress(quiet=quiet) as progress:
             note = None if quiet else partial(typer.echo, err=True)
             result = adapt(method, shards, **how, progress=progress, note=note)
@@ -367,7 +376,6 @@ class ShardOptions:
             else:
                 console().print(summary_table(entries))
             return
-        _prepare(out)
         began = time.monotonic()
         with ShardProgress(quiet=quiet) as progress:
             bad = follow_shards(

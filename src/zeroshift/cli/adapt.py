@@ -15,7 +15,16 @@ from zeroshift import methods
 from zeroshift.cli import _encoder_options as options
 from zeroshift.cli._encoder_options import check_encoder_options
 from zeroshift.cli._extra_inputs import OPTION_HINTS, ExtraInputs, add_second
-from zeroshift.cli._inputs import check_exists, is_feature_file, is_pack, load_features, stores_logit_scale
+from zeroshift.cli._inputs import (
+    FeaturesKey,
+    LabelsKey,
+    PrototypesKey,
+    check_exists,
+    is_feature_file,
+    is_pack,
+    load_features,
+    stores_logit_scale,
+)
 from zeroshift.cli._method_options import METHOD_PANEL, MethodOptions, Online, Settings, Transductive, choose_method
 from zeroshift.cli._output_paths import check_output_files
 from zeroshift.cli._prediction_options import PerClass, PredictionOptions, RejectAbove, TopK
@@ -35,6 +44,7 @@ from zeroshift.cli._shards import (
 )
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import progress_bar
+from zeroshift.encode.prompts.user_text import without_blanks
 from zeroshift.evaluate import StreamStep, compare, zero_shot_baseline
 from zeroshift.features.checks import validate_class_names
 from zeroshift.method import Method
@@ -48,18 +58,6 @@ MISSING_PANEL = "Missing from the file"
 EXTRA_PANEL = "Additional inputs (feature files of the same encoder)"
 SECOND_PANEL = "Additional inputs (another encoder)"
 STATE_PANEL = "Saved state"
-
-
-NAMES_PANEL = "Names of arrays in a file of another program"
-
-
-def _key(what: str) -> Any:
-    return typer.Option(metavar="NAME", help=f"Of the {what}.", rich_help_panel=NAMES_PANEL)
-
-
-FeaturesKey = Annotated[str | None, _key("image features in FEATURES")]
-PrototypesKey = Annotated[str | None, _key("text features of the classes, in FEATURES or in --prototypes")]
-LabelsKey = Annotated[str | None, _key("labels, in FEATURES or in --labels")]
 
 
 def adapt(
@@ -270,7 +268,7 @@ def adapt(
         features, normalize=normalize, prototypes=prototypes, labels=labels, class_names=class_names,
         logit_scale=logit_scale, **keys,
     )  # fmt: skip
-    written.check_classes(loaded.n_classes)
+    written.check_size(loaded.n_classes, loaded.n_samples)
     second_name = None
     if second is not None:
         loaded, second_name = add_second(loaded, second, normalize=normalize)
@@ -342,7 +340,7 @@ def _file_or_list(names: str) -> Path | list[str]:
     """
     if "," not in names or os.path.exists(names):
         return Path(names)
-    return [name.strip() for name in names.split(",")]
+    return without_blanks(names.split(","), "--classes")
 
 
 SHOWN_SETUP = 0.1

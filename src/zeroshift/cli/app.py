@@ -92,6 +92,7 @@ app = typer.Typer(
     help="Make zero-shot image classifiers more accurate on your images: no labels, no gradients, no other data.",
     no_args_is_help=True,
     add_completion=False,
+    context_settings={"help_option_names": ["--help", "-h"]},  # of all commands: they inherit it
     # Errors a user can fix are one line (see `errors`); the rest are bugs and get a plain traceback.
     pretty_exceptions_enable=False,
 )

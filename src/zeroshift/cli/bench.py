@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,9 +34,10 @@ from zeroshift.benchmarks.tables import (
 )
 from zeroshift.cli._encoder_options import OUTPUT_PANEL, Quiet
 from zeroshift.cli._inputs import load_features, split_names
-from zeroshift.cli._output_paths import check_output_files, check_output_folder
+from zeroshift.cli._output_paths import check_output_files, check_outputs
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import progress_bar
+from zeroshift.installation import install_command
 from zeroshift.parameters import Choice, Number
 
 __all__ = ["bench"]
@@ -143,20 +143,15 @@ def bench(
     For example: zeroshift bench --classes 10,100 --dimensions 256 --samples 1000 --out bench.json
     """
     backend = _check_device(library, device, threads)
-    cases, problems = _choose_cases(
-        backend, quick=quick, full=full, classes=classes, dimensions=dimensions, samples=samples, sources=on or [],
-        engines=engines, steps=steps, repeats=repeats, memory=memory, geometry=geometry, busy=busy,
-    )  # fmt: skip
     if out is not None:
         check_output_files([out], inputs=[Path(source) for source in on or []], force=True)
         read_cases(out)
     drawings = [] if figures is None else figure_paths(figures)
-    for path in drawings:
-        if os.path.exists(path) and not force:
-            raise FileExistsError(f"{path} exists. Fix: pass --force to replace it, or --figures another folder.")
-    if figures is not None:
-        check_output_folder(figures, drawings)
-
+    check_outputs(folders=[] if figures is None else [figures], files=drawings, force=force)
+    cases, problems = _choose_cases(
+        backend, quick=quick, full=full, classes=classes, dimensions=dimensions, samples=samples, sources=on or [],
+        engines=engines, steps=steps, repeats=repeats, memory=memory, geometry=geometry, busy=busy,
+    )  # fmt: skip
     with _case_progress(cases, quiet=quiet) as on_step:
         record = run_cases(cases, out=out, again=again, problems=problems, progress=on_step)
     if figures is not None:
@@ -186,7 +181,7 @@ def _check_device(library: str, device: str, threads: int | None) -> BenchBacken
     try:
         Backend.named(library, device)
     except ImportError:
-        raise ImportError("--library torch needs torch. Fix: pip install 'zeroshift[torch]'.") from None
+        raise ImportError(f"--library torch needs torch. Fix: {install_command('torch')}.") from None
     except (RuntimeError, AssertionError, ValueError) as error:
         first = (str(error).splitlines() or ["no reason given"])[0]
         fix = "--device cpu" if library == "torch" else "--library torch, or --device cpu"

@@ -155,7 +155,7 @@ def classify(
         raise ValueError(
             f"classify takes one prompt mode; got {len(chosen_prompts)}. Fix: one mode, or --templates alone."
         )
-    written.check_classes(images.n_classes)
+    written.check_size(images.n_classes, len(images))
     command = format_command(
         source,
         switches=[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -14,9 +15,9 @@ from zeroshift import methods as registry
 from zeroshift.benchmarks.machine import machine
 from zeroshift.cli import _encoder_options as options
 from zeroshift.cli._encoder_options import MOST_PROCESSES, check_encoder_options, check_on, load_encoder_ref
-from zeroshift.cli._inputs import absolute_paths, load_datasets, split_names
+from zeroshift.cli._inputs import FeaturesKey, LabelsKey, PrototypesKey, absolute_paths, load_datasets, split_names
 from zeroshift.cli._method_options import parse_settings
-from zeroshift.cli._output_paths import check_output_folder, claim
+from zeroshift.cli._output_paths import check_outputs, claim
 from zeroshift.cli._run_loop import run_recorded
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.leaderboard import LEADERBOARD, show_leaderboard
@@ -36,7 +37,7 @@ from zeroshift.evaluate.differences import check_baseline
 from zeroshift.evaluate.leaderboard import build_leaderboard
 from zeroshift.evaluate.method_spec import COMPARISON_HINTS
 from zeroshift.evaluate.protocols import PROTOCOLS, find_protocol
-from zeroshift.evaluate.results import OUTCOMES, flatten
+from zeroshift.evaluate.results import OUTCOMES, collect, flatten
 from zeroshift.experiments._shared.experiment import MOST_ORDERS
 from zeroshift.methods.inputs import SECOND, TEXT, VIEWS
 from zeroshift.methods.sticky_filter import SUFFIX
@@ -52,7 +53,6 @@ from zeroshift.report.compare_tables import (
     write_markdown,
 )
 from zeroshift.report.leaderboard import LEADERBOARD_MARKS
-from zeroshift.report.page import check_page
 from zeroshift.suggest import did_you_mean
 
 __all__ = ["FILTERED", "GROUPS", "choose_methods", "compare"]
@@ -143,6 +143,9 @@ def compare(
     normalize: Annotated[
         bool, typer.Option("--normalize", help="Scale rows to unit length first.", rich_help_panel=WHAT_PANEL)
     ] = False,
+    features_key: FeaturesKey = None,
+    prototypes_key: PrototypesKey = None,
+    labels_key: LabelsKey = None,
     encoder: options.FeatureEncoder = None,
     revision: options.Revision = None,
     device: options.Device = "auto",
@@ -168,6 +171,7 @@ def compare(
             rich_help_panel=options.OUTPUT_PANEL,
         ),
     ] = Path("zeroshift-compare"),
+    force: options.Force = False,
     by_set: Annotated[
         bool, typer.Option("--by-set", help="Also print one table per set.", rich_help_panel=options.OUTPUT_PANEL)
     ] = False,
@@ -206,11 +210,16 @@ def compare(
             "--by-set shows the tables of a plain comparison. Fix: leave it out, or zeroshift leaderboard --sets NAME."
         )
     page = PAGE if evaluation is None else LEADERBOARD
+    check_outputs(pages=[out / page], folders=[out / RUNS])
+    if markdown is not None:
+        check_markdown(markdown, COMPARE_MARKS if evaluation is None else LEADERBOARD_MARKS)
+        claim(markdown)
     # A wrong name is refused before any set is read; what a method lacks is known only then.
     choose_methods(methods, settings or [], check_inputs=False)
     datasets = load_datasets(
-        absolute_paths(features or [], on), packs, prompt=prompt, normalize=normalize, names_matter=encoder is not None
-    )
+        absolute_paths(features or [], on), packs, prompt=prompt, normalize=normalize, names_matter=encoder is not None,
+        features_key=features_key, prototypes_key=prototypes_key, labels_key=labels_key,
+    )  # fmt: skip
     views, second = any(dataset.n_views for dataset in datasets), any(dataset.extra for dataset in datasets)
     specs = choose_methods(methods, settings or [], views=views, second=second, encoder=encoder is not None)
     if encoder is not None and not any(spec.tunes_text for spec in specs):
@@ -225,14 +234,8 @@ def compare(
         check_baseline(baseline, [spec.label for spec in plan.specs])
     if not plan.trials:
         raise ValueError("no method is left to compare. Fix: see the reasons above.")
-    check_page(out / page)
-    if markdown is not None:
-        check_markdown(markdown, COMPARE_MARKS if evaluation is None else LEADERBOARD_MARKS)
-        claim(markdown)
-    check_output_folder(out, [out / page])
-    check_output_folder(out / RUNS)
-    claim(out / page)
-
+    if os.path.exists(out / page) and not force:
+        _refuse_to_show_less(out, page, plan)
     ledger = Ledger(out / RUNS)
     runs = run_plan(plan, ledger, jobs=jobs, again=again, notes={"machine": machine()}, on=on)
     sizes = {dataset.name: dataset.n_samples for dataset in datasets}
@@ -259,6 +262,18 @@ def compare(
             screen.print(f"written: {path}", soft_wrap=True)
     if summary.failed:
         raise typer.Exit(1)
+
+
+def _refuse_to_show_less(out: Path, page: str, plan: Plan) -> None:
+    """Refuse to replace a page by one without methods or sets of which there are records."""
+    shown = {(trial.spec.label, trial.digest) for trial in plan.trials}
+    recorded = {(row["job"], row["digest"]): row["features"] for row in collect([out]).rows}
+    lost = next((run for run in recorded if run not in shown), None)
+    if lost is not None:
+        raise FileExistsError(
+            f"{out / page} may show {lost[0]} on {recorded[lost]}, which this comparison leaves out. Fix: name it too, "
+            "which runs nothing again; --out another folder; or pass --force to replace the page."
+        )
 
 
 def _show_protocol(

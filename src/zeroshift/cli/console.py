@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,16 @@ __all__ = ["console", "print_error", "print_json", "print_warning"]
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that prints names as they are: rich would read brackets as markup, a terminal control characters."""
-    return _console_class()(stderr=stderr, markup=False, highlight=False, emoji=False)
+    """A console that prints names as they are: rich would read brackets as markup, a terminal control characters. What
+    is piped is as wide as it needs to be, unless the variable COLUMNS says otherwise."""
+    made = _console_class()(stderr=stderr, markup=False, highlight=False, emoji=False)
+    if not made.is_terminal and "COLUMNS" not in os.environ:
+        made.width = UNLIMITED
+    return made
+
+
+UNLIMITED = 100_000
+"""Columns; wider than any table."""
 
 
 @cache

@@ -14,7 +14,7 @@ from rich.text import Text
 from zeroshift.cli import _encoder_options as options
 from zeroshift.cli._help import HelpCommand, HelpGroup
 from zeroshift.cli._inputs import split_names
-from zeroshift.cli._output_paths import claim
+from zeroshift.cli._output_paths import check_outputs, claim
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.cli.progress import progress_bar
 from zeroshift.data import catalogue
@@ -115,7 +115,6 @@ def corrupt(
         str,
         typer.Option(
             "--severity",
-            "-s",
             metavar="1-5|all",
             help="One severity, a range such as 1-3, or all.",
             rich_help_panel=options.IMAGE_PANEL,
@@ -171,6 +170,7 @@ def corrupt(
     corruptions = [
         Corruption(name, level, seed, made_for=made_for) for name in kinds for level in _parse_severities(severity)
     ]
+    check_outputs(folders=[out])
     claim(out / "corrupt")
     copies = corrupt_files(
         source,

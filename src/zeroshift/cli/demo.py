@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +11,7 @@ from rich.console import Console
 
 from zeroshift import __version__, methods
 from zeroshift.cli._inputs import pack_names
-from zeroshift.cli._output_paths import check_output_folder, claim
+from zeroshift.cli._output_paths import check_outputs
 from zeroshift.cli.console import console, print_json
 from zeroshift.cli.progress import progress_bar
 from zeroshift.data import packs as bundled_packs
@@ -22,7 +21,6 @@ from zeroshift.method import Method
 from zeroshift.report.comparisons import comparison_record, comparison_table, losses, mean_record, verdict
 from zeroshift.report.demo_figures import figure_paths, write_figures
 from zeroshift.report.demo_report import write_report
-from zeroshift.report.page import check_page
 
 __all__ = ["demo"]
 
@@ -76,19 +74,11 @@ def demo(
 
     For example: zeroshift demo --packs cifar10 --open
     """
-    loaded = {name: bundled_packs.load(name) for name in pack_names(packs)}
-    report = out / REPORT
-    check_page(report)
+    names, report = pack_names(packs), out / REPORT
     drawings = [] if figures is None else figure_paths(figures)
-    for path in drawings:
-        # A report says that zeroshift wrote it; a figure cannot, and may be someone's work.
-        if os.path.exists(path) and not force:
-            raise FileExistsError(f"{path} exists. Fix: pass --force to replace it, or --figures another folder.")
-    check_output_folder(out, [report])
-    claim(report)
-    if figures is not None:
-        check_output_folder(figures, drawings)
-
+    # A report says that zeroshift wrote it; a figure cannot, and may be someone's work.
+    check_outputs(pages=[report], folders=[] if figures is None else [figures], files=drawings, force=force)
+    loaded = {name: bundled_packs.load(name) for name in names}
     human = console(stderr=json)
     comparisons = compare_methods(loaded)
     command = "zeroshift demo" if packs is None else f"zeroshift demo --packs {','.join(loaded)}"

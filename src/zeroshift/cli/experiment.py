@@ -6,7 +6,6 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from zeroshift.cli import _encoder_options as options
 from zeroshift.cli._encoder_options import AUTO, MOST_PROCESSES, check_on
 from zeroshift.cli._experiment_data import FEATURES, CatalogueSource, load_suite
 from zeroshift.cli._inputs import absolute_paths, is_pack, split_names
-from zeroshift.cli._output_paths import check_output_folder, claim
+from zeroshift.cli._output_paths import check_outputs, claim
 from zeroshift.cli._run_loop import run_recorded
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.evaluate import Ledger
@@ -32,7 +31,6 @@ from zeroshift.report.experiments.page import write_page
 from zeroshift.report.experiments.tables import chapters_record, print_chapters, write_csv, write_latex
 from zeroshift.report.formatting import counted
 from zeroshift.report.listings import experiments_table
-from zeroshift.report.page import check_page
 
 __all__ = ["Outputs", "choose_experiments", "count_processes", "experiment", "format_command"]
 
@@ -182,6 +180,7 @@ def experiment(
         typer.Option(metavar="FOLDER", help="Folder, one file per finding.", rich_help_panel=options.OUTPUT_PANEL),
     ] = None,
     raw_csv: options.RawCsv = False,
+    force: options.Force = False,
     paper: Annotated[
         bool, typer.Option("--paper", help="Also print the paper's tables.", rich_help_panel=options.OUTPUT_PANEL)
     ] = False,
@@ -223,8 +222,7 @@ def experiment(
         descriptions=descriptions, device=device, dtype=dtype, batch_size=batch_size, workers=workers, cache=cache,
         no_cache=no_cache,
     )  # fmt: skip
-    outputs.check()
-    outputs.claim()
+    outputs.check(chosen, force=force)
     command = format_command(
         {
             None: [names or "all", *sources], "--packs": packs, "--normalize": normalize, "--data": data,
@@ -338,24 +336,18 @@ class Outputs:
     def report(self) -> Path:
         return self.out / REPORT
 
-    def check(self) -> None:
-        """Refuse outputs that cannot be written, and files that zeroshift did not write. Leaves nothing behind."""
-        check_page(self.report)
+    def check(self, chosen: Sequence[Experiment], *, force: bool) -> None:
+        """Refuse outputs that cannot be written, files that zeroshift did not write and, without `force`, files of the
+        chosen experiments that exist."""
+        wanted = [folder for folder in (self.figures, self.latex, self.csv) if folder is not None]
+        inside = [self.out / name for name in (RUNS, FEATURES) if os.path.exists(self.out / name)]
+        check_outputs(pages=[self.report], folders=[*inside, *wanted])
         if self.markdown is not None:
             check_markdown(self.markdown)
-        _check_folder(self.out, [self.report])
-        for inside in (RUNS, FEATURES):
-            if os.path.exists(self.out / inside):
-                check_output_folder(self.out / inside, [self.out / inside / "any.json"])
-        for folder in (self.figures, self.latex, self.csv):
-            if folder is not None:
-                _check_folder(folder, [folder / "any.csv"])
-
-    def claim(self) -> None:
-        """Refuse files that another command is writing."""
-        for path in (self.report, self.markdown):
-            if path is not None:
-                claim(path)
+            claim(self.markdown)
+        existing = (path for folder in wanted for one in chosen for path in folder.glob(f"{one.name}-*.*"))
+        if not force and (found := next(existing, None)) is not None:
+            raise FileExistsError(f"{found} exists. Fix: pass --force to replace it, or name another folder.")
 
     def write(self, chapters: Sequence[Chapter], suite: Suite, *, command: str, quiet: bool) -> list[Path]:
         """The report, and whatever else was requested."""
@@ -401,27 +393,10 @@ class Outputs:
         screen.print(f"report: {self.report}", soft_wrap=True)
 
 
-def _check_folder(folder: Path, files: Sequence[Path]) -> None:
-    """As `check_output_folder`, without leaving the folders it creates."""
-    missing = [path for path in (folder, *folder.parents) if not os.path.exists(path)]
-    try:
-        check_output_folder(folder, files)
-    finally:
-        _remove_empty(missing)
-
-
-def _remove_empty(folders: Sequence[Path]) -> None:
-    for folder in folders:
-        with suppress(OSError):  # not made, or no longer empty
-            folder.rmdir()
-
-
 def _write_files(what: str, folder: Path, write: Callable[..., list[Path]], chapters: Sequence[Chapter]) -> list[Path]:
-    """Write files to a folder; if there is nothing to write, warn and leave no empty folder."""
-    missing = [path for path in (folder, *folder.parents) if not os.path.exists(path)]
+    """Write files to a folder; if there is nothing to write, warn."""
     written = write(folder, chapters)
     if not written:
-        _remove_empty(missing)
         print_warning(f"there are no {what}, so nothing is written to {folder}")
     return written
 

@@ -11,7 +11,7 @@ from zeroshift.cli import _encoder_options as options
 from zeroshift.cli._encoder_options import EncodingOptions, check_on, run_extraction, warn_about_images
 from zeroshift.cli._image_shards import has_image_shards, run_image_shards
 from zeroshift.cli._inputs import load_images
-from zeroshift.cli._output_paths import check_output_files
+from zeroshift.cli._output_paths import check_output_files, check_space
 from zeroshift.cli._prompt_options import make_prompts
 from zeroshift.cli._shards import PANEL as SHARDS_PANEL
 from zeroshift.cli._shards import OnBadShard
@@ -23,6 +23,9 @@ from zeroshift.report.formatting import counted, percent
 from zeroshift.report.tables import ReportTable, summary_table
 
 __all__ = ["extract"]
+
+ROW_BYTES = {"float16": 1024, "float32": 2048}
+"""Of features with 512 dimensions: a rough estimate of the file's size per image."""
 
 
 def extract(
@@ -150,6 +153,7 @@ def extract(
         source, classes=classes, root=data, split=split, corruption=corruption, severity=encoding.severity_or_default,
         labelled=labelled, labels=labels,
     )  # fmt: skip
+    check_space(target, len(images) * (views or 1) * ROW_BYTES[storage])
     chosen_prompts = make_prompts(prompts, images, template=template, templates=templates, descriptions=descriptions)
     extraction = run_extraction(images, chosen_prompts, encoding, storage=storage, quiet=quiet)
     extraction.features.save(target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer
 
 from zeroshift.cli import _encoder_options as options
 from zeroshift.cli._inputs import split_names
-from zeroshift.cli._output_paths import check_output_folder, claim
+from zeroshift.cli._output_paths import check_outputs
 from zeroshift.cli.console import console, print_json, print_warning
 from zeroshift.evaluate.leaderboard import DRAWS, NEEDS, Leaderboard, build_leaderboard
 from zeroshift.evaluate.protocols import PROTOCOLS, find_protocol
@@ -27,7 +28,6 @@ from zeroshift.report.leaderboard import (
     time_figure,
     write_leaderboard_page,
 )
-from zeroshift.report.page import check_page
 from zeroshift.report.style import save_figure
 
 __all__ = ["LEADERBOARD", "leaderboard", "show_leaderboard"]
@@ -55,7 +55,9 @@ def leaderboard(
     ] = None,
     methods: Annotated[
         str | None,
-        typer.Option("--methods", "-m", metavar="METHOD,...", help="Only these.", rich_help_panel=FILTER_PANEL),
+        typer.Option(
+            "--methods", "-m", "--method", metavar="METHOD,...", help="Only these.", rich_help_panel=FILTER_PANEL
+        ),
     ] = None,
     groups: Annotated[
         str | None,
@@ -117,6 +119,7 @@ def leaderboard(
             rich_help_panel=options.OUTPUT_PANEL,
         ),
     ] = None,
+    force: options.Force = False,
     json: Annotated[
         bool, typer.Option("--json", help="Print everything as JSON.", rich_help_panel=options.OUTPUT_PANEL)
     ] = False,
@@ -134,10 +137,14 @@ def leaderboard(
     evaluation = None if protocol is None else find_protocol(protocol)
     if figure is not None and figure.suffix not in (".svg", ".png"):
         raise ValueError(f"--figure must end with .svg or .png; got {figure}. Fix: {figure.with_suffix('.svg')}.")
-    if figure is not None and not figure.parent.is_dir():
-        raise FileNotFoundError(f"the folder {figure.parent} does not exist. Fix: create it, or write elsewhere.")
     page = (places[0] if out is None else out) / LEADERBOARD
-    check_page(page)
+    check_outputs(pages=[page], files=[] if figure is None else [figure], force=force)
+    selection = {"-m": methods, "--groups": groups, "--sets": sets, "--streams": streams, "--without": without}
+    if not force and os.path.exists(page) and (given := [option for option, value in selection.items() if value]):
+        raise FileExistsError(
+            f"{page} exists, and {given[0]} leaves out part of what it may show. Fix: --out another folder, or pass "
+            "--force to replace it."
+        )
     if markdown is not None:
         check_markdown(markdown, LEADERBOARD_MARKS)
     found = collect(places, outcomes=True)
@@ -158,8 +165,6 @@ def leaderboard(
         baseline=baseline,
         draws=draws,
     )
-    check_output_folder(page.parent, [page])
-    claim(page)
     if figure is not None:
         save_figure(time_figure(board), figure.parent, figure.stem, [figure.suffix])
     show_leaderboard(board, page=page, markdown=markdown, json=json, quiet=False, figure=figure)

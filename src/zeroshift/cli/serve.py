@@ -16,6 +16,7 @@ import typer
 from zeroshift.cli import _encoder_options as options
 from zeroshift.cli._help import HelpCommand, HelpGroup
 from zeroshift.cli.console import console, print_json
+from zeroshift.installation import install_command
 
 if TYPE_CHECKING:
     from zeroshift.serve.server import Server
@@ -144,7 +145,7 @@ def _require_serve() -> None:
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise ImportError(
-            f"the service needs {error.name}, which is not installed. Fix: pip install 'zeroshift[serve]'."
+            f"the service needs {error.name}, which is not installed. Fix: {install_command('serve')}."
         ) from error
     assert fastapi
     assert prometheus_client

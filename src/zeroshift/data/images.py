@@ -13,12 +13,16 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from zeroshift.installation import install_command
 from zeroshift.parameters import Choice
 from zeroshift.parsers import read_npy
 
@@ -27,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMATS",
+    "HEIF_FIX",
+    "HEIF_SUFFIXES",
     "IMAGE_SUFFIXES",
     "TRANSPARENCY",
     "DecodedImage",
@@ -36,6 +42,7 @@ __all__ = [
     "ImageFiles",
     "ImageSource",
     "decode",
+    "is_image",
     "pillow",
     "to_rgb",
 ]
@@ -134,8 +141,8 @@ def decode(
         except Image.DecompressionBombError as error:
             raise ImageError(name, f"is too large to be opened safely ({error})", "shrink it first") from error
         except Image.UnidentifiedImageError as error:
-            formats = ", ".join(FORMATS)
-            fix = f"delete it or convert it; the formats read are {formats}"
+            is_heif = data[4:8] == b"ftyp" and data[8:12] in HEIF_BRANDS
+            fix = HEIF_FIX if is_heif else f"delete it or convert it; the formats read are {', '.join(_formats())}"
             raise ImageError(name, f"is not an image ({_describe_content(data)})", fix) from error
         except MemoryError:
             raise
@@ -174,7 +181,7 @@ def _decode_first_frame(
     data: bytes, name: str, upright: bool, transparency: str, longest: int | None
 ) -> tuple[Image, list[str]]:
     Image = pillow()
-    with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
+    with Image.open(io.BytesIO(data), formats=_formats()) as opened:
         if longest is not None:
             opened.draft(None, (longest, longest))
         opened.load()
@@ -281,12 +288,39 @@ def pillow() -> ModuleType:
     try:
         from PIL import Image
     except ImportError as error:
-        raise ImportError("reading images needs pillow. Fix: pip install 'zeroshift[encoders]'.") from error
+        raise ImportError(f"reading images needs pillow. Fix: {install_command('encoders')}.") from error
     return Image
 
 
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 """Suffixes of image files, in lower case."""
+
+HEIF, HEIF_SUFFIXES = "HEIF", (".heic", ".heif")
+"""Photographs of telephones: Pillow's name of the format, which pillow-heif adds, and the suffixes."""
+
+HEIF_BRANDS = (b"heic", b"heix", b"hevc", b"mif1", b"msf1")
+"""Bytes 8 to 11 of such files."""
+
+HEIF_FIX = "pip install pillow-heif, or convert them to JPEG"
+
+
+def is_image(name: str) -> bool:
+    """Whether a file name has the suffix of an image that can be read here.
+
+    >>> is_image("ILSVRC2012_val_00000293.JPEG"), is_image("README.txt")
+    (True, False)
+    """
+    suffix = os.path.splitext(name.lower())[1] or name.lower()
+    return suffix in IMAGE_SUFFIXES or (suffix in HEIF_SUFFIXES and find_spec("pillow_heif") is not None)
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    """`FORMATS`, and with pillow-heif the photographs of telephones."""
+    if find_spec("pillow_heif") is None:
+        return FORMATS
+    import_module("pillow_heif").register_heif_opener()
+    return (*FORMATS, HEIF)
 
 
 class FileStat(NamedTuple):

@@ -17,6 +17,7 @@ import numpy as np
 
 from zeroshift.data.image_set import ImageSet, checked_names
 from zeroshift.data.images import DecodedImage, FileStat, ImageError, ImageFiles, pillow
+from zeroshift.installation import install_command
 from zeroshift.parameters import Number
 from zeroshift.parsers import check_regular_file
 
@@ -336,7 +337,7 @@ def _pyav() -> ModuleType:
         import av
     except ImportError as error:
         raise ImportError(
-            "reading a video needs PyAV. Fix: pip install 'zeroshift[video]'; a folder of frames needs nothing."
+            f"reading a video needs PyAV. Fix: {install_command('video')}; a folder of frames needs nothing."
         ) from error
     return av
 

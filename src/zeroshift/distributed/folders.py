@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from zeroshift.files import atomic_path
+from zeroshift.installation import install_command
 from zeroshift.parsers import check_regular_file
 
 __all__ = ["Folder", "file_system", "import_optional", "is_url", "open_file"]
@@ -29,7 +30,7 @@ def import_optional(module: str, extra: str) -> Any:
     try:
         __import__(module)
     except ImportError as error:
-        raise ImportError(f"{module} is not installed. Fix: pip install 'zeroshift[{extra}]'.") from error
+        raise ImportError(f"{module} is not installed. Fix: {install_command(extra)}.") from error
     return sys.modules[module]
 
 

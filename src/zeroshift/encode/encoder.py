@@ -165,12 +165,14 @@ class Encoder(ImageEncoder):
         scores.
     text_length : maximum number of tokens per prompt, including special tokens.
     text_batch_size : prompts per batch. Halved when memory runs out.
+    tokenizer : of transformers; None if there is none, or if it is not loaded.
     """
 
     logit_scale: float
     logit_bias: float | None = None
     text_length: int
     text_batch_size: int = 256
+    tokenizer: Any = None
 
     def finish_prototypes(self, means: np.ndarray, templates: Sequence[str] | None = None) -> np.ndarray:
         """(K, d) prototypes of unit length, from the mean of each class's rows of `encode_texts`.

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from zeroshift import methods
-from zeroshift.arrays import Array, is_array
+from zeroshift.arrays import Array, is_array, to_numpy
 from zeroshift.encode.encoder import Encoder
 from zeroshift.encode.extraction import encode_classes, encode_prompts
+from zeroshift.encode.extraction.readable import warn_about_names
 from zeroshift.encode.prompts import Prompts
 from zeroshift.encode.tuning.deep_prompts import deep_prompts
 from zeroshift.encode.tuning.text import check_class_names, prompted_text
@@ -88,6 +89,7 @@ def make_method(
     if "prototypes" not in parameters:
         prototypes = _place(encoder, prototypes)
     _check_classes(names, encoder, arguments.get(TEXT), prototypes)
+    warn_about_names(names, to_numpy(prototypes), encoder.tokenizer)
     return methods.create(name, prototypes, **arguments)
 
 

@@ -174,6 +174,10 @@ class RecordedEncoder(RecordedImageEncoder, Encoder):
         self.logit_scale, self.logit_bias = record.logit_scale, record.logit_bias
         self.text_length = record.text_length
 
+    @property
+    def tokenizer(self) -> Any:
+        return self.loaded.tokenizer if self.is_loaded else None
+
     def encode_texts(self, prompts: Sequence[str], *, warn: bool = True) -> np.ndarray:
         return self.loaded.encode_texts(prompts, warn=warn)
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from zeroshift.encode.encoder import Encoder, ImageEncoder, gpu_batch_size
 from zeroshift.encode.extraction.store import cache_folder, default_cache
+from zeroshift.installation import install_command
 from zeroshift.parameters import Number
 from zeroshift.parsers import read_json
 from zeroshift.suggest import did_you_mean
@@ -63,7 +64,7 @@ class FamilyInfo:
     def fix(self) -> str:
         """The command that installs what is missing."""
         extra = self.needs in ("encoders", "offline", "second")
-        return f"pip install 'zeroshift[{self.needs}]'" if extra else f"pip install {self.needs}"
+        return install_command(self.needs) if extra else f"pip install {self.needs}"
 
     def cls(self) -> Any:
         module, _, name = self.path.partition(":")

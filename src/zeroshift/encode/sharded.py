@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.data.images import IMAGE_SUFFIXES, ImageError, decode
+from zeroshift.data.images import ImageError, decode, is_image
 from zeroshift.distributed import Executor, ShardError, use_executor
 from zeroshift.distributed.folders import Folder, file_system, import_optional, is_url, open_file
 from zeroshift.distributed.shards import list_files
@@ -89,7 +89,7 @@ class ImageShard:
                         yield *image, texts
                     if this != key:
                         key, image, texts = this, None, {}
-                    if f".{suffix.lower()}" in IMAGE_SUFFIXES:
+                    if is_image(f".{suffix}"):
                         image = (_encodable(member.name), _content(tar, member))
                     elif suffix in ("txt", "cls"):
                         text = _content(tar, member)
@@ -156,7 +156,7 @@ def _image_names(path: str) -> list[str]:
             for top, _, files in os.walk(path)
             for name in files
         ]
-    return sorted(name for name in found if PurePosixPath(name).suffix.lower() in IMAGE_SUFFIXES)
+    return sorted(name for name in found if is_image(name))
 
 
 @dataclass

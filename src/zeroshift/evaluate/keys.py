@@ -7,8 +7,11 @@ import hashlib
 import importlib.util
 import json
 import pkgutil
+import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +19,7 @@ import numpy as np
 
 from zeroshift.features import FeatureSet
 from zeroshift.features.checks import blocks
+from zeroshift.methods.registry import ENTRY_POINT_GROUP
 
 __all__ = ["canonical", "code_digest", "features_digest"]
 
@@ -104,8 +108,8 @@ class ModuleSource(NamedTuple):
 
 @cache
 def code_digest(worker: type | Callable[..., Any]) -> str:
-    """Digest of the code of a method or function: its module, the modules of this package it imports, and `MEASURING`.
-    Comments and docstrings do not count.
+    """Digest of the code of a method or function: its module, the modules of this package it imports, `MEASURING`, and
+    for a plug-in all files of its package. Comments and docstrings do not count.
 
     >>> from zeroshift import OnlineADAPT, ZeroShot
     >>> len(code_digest(ZeroShot)), code_digest(ZeroShot) == code_digest(OnlineADAPT)
@@ -122,7 +126,37 @@ def code_digest(worker: type | Callable[..., Any]) -> str:
     found = hashlib.blake2b(digest_size=BYTES)
     for module in sorted(reached):
         found.update(f"{module}\n{_source(module).code}\n".encode())
+    if (top := worker.__module__.partition(".")[0]) != PACKAGE:
+        for file in _plug_in_files(top):
+            found.update(f"{file.name}\n{hashlib.sha256(_content(file)).hexdigest()}\n".encode())
+        found.update("\n".join(_plug_in_versions(top)).encode())
     return found.hexdigest()
+
+
+def _plug_in_files(top: str) -> list[Path]:
+    """The files of a package; for a module outside of packages, the modules next to it too, which it may import."""
+    spec = importlib.util.find_spec(top) if top != "__main__" else None
+    if spec is not None and spec.submodule_search_locations is not None:
+        inside = (file for folder in spec.submodule_search_locations for file in Path(folder).rglob("*"))
+        return sorted(file for file in inside if file.is_file() and "__pycache__" not in file.parts)
+    path = getattr(sys.modules.get(top), "__file__", None) if spec is None else spec.origin
+    if path is None or not path.endswith(".py"):
+        return []
+    shared = any(Path(path).parent.glob("*.dist-info"))  # site-packages, whose other modules are not the plug-in's
+    return [Path(path)] if shared else sorted(Path(path).parent.glob("*.py"))
+
+
+def _content(file: Path) -> bytes:
+    if file.suffix == ".py":
+        with suppress(SyntaxError, ValueError):  # not Python after all
+            return _code(file).encode()
+    return file.read_bytes()
+
+
+def _plug_in_versions(top: str) -> list[str]:
+    """The distributions that offer methods of this package, with their versions."""
+    offered = [entry for entry in entry_points(group=ENTRY_POINT_GROUP) if entry.module.partition(".")[0] == top]
+    return sorted({f"{entry.dist.name} {entry.dist.version}" for entry in offered if entry.dist is not None})
 
 
 def _measuring_modules() -> list[str]:
@@ -139,9 +173,8 @@ def _source(module: str) -> ModuleSource:
     path = _file(module)
     if path is None:
         return ModuleSource("", ())  # no source file
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     imports = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == PACKAGE:
             # `from zeroshift import linalg` names a module, `from zeroshift.linalg import ridge` a name inside one.
             named = {f"{node.module}.{alias.name}" for alias in node.names}
@@ -151,10 +184,17 @@ def _source(module: str) -> ModuleSource:
                 for alias in node.names
                 if (module_name := _defining_module(node.module, alias.name)) is not None
             }
+    return ModuleSource(_code(path), tuple(sorted(imports)))
+
+
+def _code(path: Path) -> str:
+    """The code of a file, without comments and docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
             node.body = [line for line in body if not _is_bare_string(line)]  # type: ignore[attr-defined]
-    return ModuleSource(ast.unparse(tree), tuple(sorted(imports)))
+    return ast.unparse(tree)
 
 
 @cache

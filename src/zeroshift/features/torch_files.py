@@ -15,6 +15,7 @@ import numpy as np
 
 from zeroshift.arrays import is_array, to_numpy
 from zeroshift.files import FileFormatError
+from zeroshift.installation import install_command
 from zeroshift.parsers import COPY_AGAIN, check_inflated, check_regular_file
 
 __all__ = ["TORCH_SUFFIXES", "read_torch"]
@@ -86,7 +87,7 @@ def _safe_torch(path: str | os.PathLike[str]) -> Any:
         torch = importlib.import_module("torch")
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"{path} is a file of torch.save, and torch is not installed. Fix: pip install 'zeroshift[torch]', or save "
+            f"{path} is a file of torch.save, and torch is not installed. Fix: {install_command('torch')}, or save "
             "the features as .npy (numpy.save) or .npz (numpy.savez)."
         ) from error
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 
 import zeroshift.adapt
 import zeroshift.mixture  # noqa: F401 (both register methods)
-from zeroshift.method import EpisodicMethod, Method, OnlineMethod, TwoEncoderMethod, ViewMethod
+from zeroshift.method import (
+    EpisodicMethod,
+    Method,
+    OnlineMethod,
+    OnlineViewMethod,
+    SetMethod,
+    TwoEncoderMethod,
+    ViewMethod,
+)
 from zeroshift.method import registered_methods as _registered_methods
 from zeroshift.methods._shared.few_shot import FewShotMethod
 from zeroshift.methods._shared.source_statistics import source_statistics
@@ -88,9 +96,11 @@ __all__ = [
     "Method",
     "MethodInfo",
     "OnlineMethod",
+    "OnlineViewMethod",
     "ParameterInfo",
     "PromptedText",
     "PromptedVision",
+    "SetMethod",
     "StickyFilter",
     "TwoEncoderMethod",
     "ViewMethod",

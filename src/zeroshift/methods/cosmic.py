@@ -253,7 +253,8 @@ class COSMIC(OnlineMethod, TwoEncoderMethod):
         memories = self._memories
         in_first = memories.first.offer(x.k, x.entropy, unit_rows(x.stored[None, :])[0])
         vectors = self._class_vectors(x.x)
-        both = sum(self._posteriors(x.x, vectors))[None, :]
+        text, cache = (softmax(self.logit_scale * (rows @ x.x)) for rows in (self.prototypes64, vectors))
+        both = (text + cache)[None, :]
         in_second = memories.second.offer(pseudo_class(both)[0], -confidence(log_softmax(both))[0], x.z)
         early = self._n_seen <= self.n_classes * self.memory_size
         due = not early and self._n_seen % self.rebuild_every == 0
@@ -287,10 +288,6 @@ class COSMIC(OnlineMethod, TwoEncoderMethod):
         memory = self._memories.second
         sums = memory.entries[Backend.of(self.prototypes).index(memory.rows)].sum(axis=1)
         return sums / self.as_own(np.maximum(memory.counts, 1.0))[:, None]
-
-    def _posteriors(self, x: Array, vectors: Array) -> tuple[Array, Array]:
-        """By the prototypes and by the class vectors, (K,) each."""
-        return tuple(softmax(self.logit_scale * (rows @ x)) for rows in (self.prototypes64, vectors))
 
     def score(self, samples: TwoSpaces) -> Array:
         if not self._n_seen:

@@ -105,7 +105,7 @@ class StickyFilter(OrderedMethod):
         for name in parameters:
             if name in own:
                 raise TypeError(f"{name} is a parameter of the method that is filtered. Fix: give it to that method.")
-        arrays, values, n_seen = method._turns.run(False, _learned, method)
+        arrays, values, n_seen = method._in_turn(False, _learned, method)
         super().__init__(**own, **parameters)
         own_arrays, own_values = self._state()
         self._n_seen = n_seen

@@ -9,7 +9,6 @@ import numpy as np
 
 from zeroshift.arrays import Array, Backend, Rows, to_numpy
 from zeroshift.frozen import Expression
-from zeroshift.interrupts import Watch
 from zeroshift.mixture.base import AnchoredMixture
 from zeroshift.mixture.statistics import normalize_scores
 from zeroshift.mixture.sums import Sums
@@ -18,7 +17,7 @@ from zeroshift.mixture.transductive import TransductiveAnchoredMixture
 from zeroshift.ordered import OrderedBlock, OrderedMethod
 from zeroshift.parameters import Choice, Number, Optional, parameter, state
 from zeroshift.state_checks import check_range
-from zeroshift.sticky import StickyClasses
+from zeroshift.sticky import LateAnswers, StickyClasses
 from zeroshift.sticky_blocks import observe_together
 from zeroshift.zero_shot import log_softmax
 
@@ -55,6 +54,19 @@ class Pending(NamedTuple):
 
     def first(self, rows: int) -> Pending:
         return Pending(*(array[:rows] for array in self))
+
+
+class MixtureStep(NamedTuple):
+    """What `plan` computes: the answers, and what `learn` keeps."""
+
+    pending: Pending
+    chain: StickyClasses
+    late: LateAnswers
+    scores: Array
+    """(n, K)."""
+    block: OrderedBlock
+    final: np.ndarray
+    """Late answers that are final now."""
 
 
 class StreamSums:
@@ -237,7 +249,7 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
             )
         shared = {name: value for name, value in mixture.get_params().items() if name in cls.declared_parameters}
         stream = cls(**{**shared, **parameters})
-        states, n_seen = mixture._turns.run(False, mixture._copied_states)
+        states, n_seen = mixture._in_turn(False, mixture._copied_states)
         with Backend.of(stream.prototypes).computing():
             stream._stream.begin(states["_sums"])
             stream._stream.n_counted, stream._stream.order, stream._n_seen = n_seen, None, n_seen
@@ -247,7 +259,7 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
     def sums(self) -> dict[str, np.ndarray]:
         """Everything learned, as sums over the samples by name; differences of two such sums may be added to the sums
         of another stream with `add_sums`. For `zeroshift.distributed.Replica`."""
-        return self._turns.run(False, self._copied_sums)
+        return self._in_turn(False, self._copied_sums)
 
     def _copied_sums(self) -> dict[str, np.ndarray]:
         self._check_usable()
@@ -260,7 +272,7 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
     def add_sums(self, sums: Mapping[str, np.ndarray], n_samples: int) -> None:
         """Learn what another stream learned from `n_samples` samples. Unlike `merge`, it keeps this stream's own order:
         which class came last, and how often classes stay."""
-        self._turns.run(True, self._add_sums, sums, n_samples)
+        self._in_turn(True, self._add_sums, sums, n_samples)
 
     def _add_sums(self, sums: Mapping[str, np.ndarray], n_samples: int) -> None:
         self._check_usable()
@@ -268,7 +280,7 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
         with backend.computing():
             added = Sums(**{name: backend.asarray(array, backend.xp.float64) for name, array in sums.items()})
             total = self._stream.all_sums() + added
-            with Watch(), self._learning(n_samples):
+            with self._learning(n_samples):
                 self._stream.count_pending()
                 self._stream.sums, self._stream.order = total, None
                 self._stream.n_counted += n_samples
@@ -309,8 +321,8 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         self._check_none_due("adapt")
-        for block, scores, _, _ in self._adapt_blocks(rows, late=False, ordered=False):
-            yield block, scores
+        for block, step in self._adapt_blocks(rows, late=False, ordered=False):
+            yield block, step.scores
 
     def adapt_late(self, features: Array, *, second: Array | None = None) -> Array:
         """Learn from `features` and return the answers that are final now, (m, K): those of samples with `lag` samples
@@ -331,28 +343,26 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
         return self._smooth(*self._both_rows(features, second, empty=True)[:2])
 
     def _ordered_blocks(self, rows: Rows, *, late: bool) -> Iterator[tuple[OrderedBlock, np.ndarray]]:
-        for _, _, block, final in self._adapt_blocks(rows, late=late, ordered=True):
-            yield block, final
+        for _, step in self._adapt_blocks(rows, late=late, ordered=True):
+            yield step.block, step.final
 
-    def _adapt_blocks(
-        self, rows: Rows, *, late: bool, ordered: bool
-    ) -> Iterator[tuple[slice, Array, OrderedBlock, np.ndarray]]:
+    def _adapt_blocks(self, rows: Rows, *, late: bool, ordered: bool) -> Iterator[tuple[slice, MixtureStep]]:
+        """Predict samples with the present statistics, which contain none of them; then count them."""
         start = 0
         while start < len(rows):
             left = self._update_interval() - self._stream.n_pending
             stop = min(len(rows), start + left)
-            yield slice(start, stop), *self._adapt_block(rows[start:stop], late=late, ordered=ordered)
+            step = self.plan(rows[start:stop], late=late, ordered=ordered)
+            with self._learning(stop - start):
+                self.learn(step)
+            yield slice(start, stop), step
             start = stop
 
-    def _adapt_block(self, both: Array, *, late: bool, ordered: bool) -> tuple[Array, OrderedBlock, np.ndarray]:
-        """Predict the samples with the present statistics, which contain none of them; then count them."""
+    def plan(self, both: Array, *, late: bool = False, ordered: bool = False) -> MixtureStep:
+        """The answers to samples with the present statistics, and what is kept of them."""
         self._check_second(both.shape[1], self._stream.sums.second_dimension)
         scorer, mixture = self._scorer, self._mixture
-        both = self._for_products(both, scorer, scorer.temperature)
-        if self._until_check <= 0 and both.dtype != Backend.of(both).xp.float64:
-            self._until_check = CHECKED_UPDATES
-            if not self._float32_passes(both, scorer):
-                both = self._for_products(both, scorer, scorer.temperature)
+        both = self._in_product_precision(both)
         x, second = self._parts(both)
         logits, distances = scorer.logits_and_distances(x, second)
         log_y, y = normalize_scores(logits)
@@ -383,16 +393,30 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
             block = filtered.block
             final, still_due = self._late.add(block.filtered, block.balanced, block.stay)
             final = self._final(final, block.stay)  # with the temperature in use when they become final
-        with self._learning(x.shape[0]):
-            if self._stream.sums.second_dimension != both.shape[1] - self.dimension:
-                self._stream.begin(self._zero_sums(both.shape[1] - self.dimension))
-            self._stream.add(Pending(both, y, soft_labels, confidences, first, alone))
-            self._chain, self._late = filtered.chain, still_due
-            if self._stream.n_pending >= self._update_interval():
-                self._stream.count_pending()
-                self._derive()
-                self._until_check -= 1
-        return scores, filtered.block, final
+        pending = Pending(both, y, soft_labels, confidences, first, alone)
+        return MixtureStep(pending, filtered.chain, still_due, scores, filtered.block, final)
+
+    def _in_product_precision(self, both: Array) -> Array:
+        """The samples in the precision of products with them, which is checked from time to time."""
+        scorer = self._scorer
+        both = self._for_products(both, scorer, scorer.temperature)
+        if self._until_check <= 0 and both.dtype != Backend.of(both).xp.float64:
+            self._until_check = CHECKED_UPDATES
+            if not self._float32_passes(both, scorer):
+                both = self._for_products(both, scorer, scorer.temperature)
+        return both
+
+    def learn(self, step: MixtureStep) -> None:
+        """Keep the samples of a plan; update the statistics when enough have arrived."""
+        second_dimension = step.pending.features.shape[1] - self.dimension
+        if self._stream.sums.second_dimension != second_dimension:
+            self._stream.begin(self._zero_sums(second_dimension))
+        self._stream.add(step.pending)
+        self._chain, self._late = step.chain, step.late
+        if self._stream.n_pending >= self._update_interval():
+            self._stream.count_pending()
+            self._derive()
+            self._until_check -= 1
 
     def _predict_scores(self, features: Array) -> Array:
         scores, offsets = super()._predict_scores(features), self._order_offsets()

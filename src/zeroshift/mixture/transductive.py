@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, Rows, check_matrix, to_numpy
-from zeroshift.interrupts import Watch
 from zeroshift.mixture.base import CHECKED_ROWS, AnchoredMixture
 from zeroshift.mixture.scoring import HALF_ROWS, HalfProducts, Scorer, new_columns
 from zeroshift.mixture.statistics import (
@@ -188,7 +187,7 @@ class TransductiveAnchoredMixture(AnchoredMixture):
             rows = self._rows(check_matrix("features", features, columns=self.dimension, classes=self.n_classes))
         else:
             rows = self._both_rows(features, second)[0]
-        return self._turns.run(False, self._survey, rows)
+        return self._in_turn(False, self._survey, rows)
 
     def _survey(self, rows: Rows) -> TransductiveAnchoredMixture:
         self._check_usable()
@@ -209,14 +208,14 @@ class TransductiveAnchoredMixture(AnchoredMixture):
         ]
         if not checked:
             raise ValueError("shards is empty; at least one array of features is needed.")
-        return self._turns.run(True, self._adapt_shards, checked)
+        return self._in_turn(True, self._adapt_shards, checked)
 
     def _adapt_shards(self, shards: Sequence[Array]) -> list[Array]:
         self._check_usable()
         whole = self.clone()
         for _ in range(self.rounds):
             whole = reduce(TransductiveAnchoredMixture.merge, [whole.survey(shard) for shard in shards])
-        with Watch(), self._learning(whole.n_seen, replace=True):
+        with self._learning(whole.n_seen, replace=True):
             self._sums = whole._sums
             self._use(whole._mixture)
         return [self.predict(shard) for shard in shards]
@@ -238,7 +237,10 @@ class TransductiveAnchoredMixture(AnchoredMixture):
             scorer = self._scorer_of(self._estimate(sums))
             if wide or self._float32_passes(rows[:CHECKED_ROWS], scorer, many=True):
                 break
-        with Watch(), self._learning(round(sums.n_samples), replace=True):
+        self._in_turn(True, self._publish, sums, scorer, rounds)
+
+    def _publish(self, sums: Sums, scorer: Scorer, rounds: int) -> None:
+        with self._learning(round(sums.n_samples), replace=True):
             self._sums = sums
             self._use(scorer.mixture)
             self._diagnostics.rounds = rounds

@@ -13,6 +13,7 @@ import numpy as np
 
 from zeroshift.evaluate import Comparison
 from zeroshift.files import atomic_path
+from zeroshift.installation import install_command
 from zeroshift.parameters import Number
 from zeroshift.reject import Rejects, rejected_label
 from zeroshift.report.tables import csv_text, encodable, write_csv_rows
@@ -123,7 +124,7 @@ def check_predictions_format(path: str | os.PathLike[str]) -> None:
         )
     if suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
         raise ImportError(
-            f"{path} needs pyarrow, which is not installed. Fix: pip install 'zeroshift[parquet]', or write a .csv."
+            f"{path} needs pyarrow, which is not installed. Fix: {install_command('parquet')}, or write a .csv."
         )
 
 

@@ -23,6 +23,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from zeroshift.installation import install_command
 from zeroshift.serve.records import (
     Append,
     Batch,
@@ -88,7 +89,7 @@ def open_store(location: str, *, wait: bool = False, read_only: bool = False) ->
             from zeroshift.serve.postgres import PostgresStore
         except ImportError as error:
             raise ImportError(
-                "a PostgreSQL store needs psycopg, which is not installed. Fix: pip install 'zeroshift[postgres]'."
+                f"a PostgreSQL store needs psycopg, which is not installed. Fix: {install_command('postgres')}."
             ) from error
         return PostgresStore(location, read_only=read_only)
     from zeroshift.serve.sqlite import SqliteStore

@@ -198,7 +198,7 @@ def _is_guard(frame: FrameType) -> bool:
 
 NOTHING = dis.opmap["NOP"]
 
-GUARDS = ("__enter__", "__exit__", "__setattr__", "_check_usable")
+GUARDS = ("__enter__", "__exit__", "__setattr__", "_check_usable", "_in_turn")
 """The functions that postpone signals."""
 
 

@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 
 from zeroshift.data.image_set import ImageSet, checked_names
-from zeroshift.data.images import IMAGE_SUFFIXES, TRANSPARENCY, ImageArrays, ImageFiles
+from zeroshift.data.images import (
+    HEIF_FIX,
+    HEIF_SUFFIXES,
+    IMAGE_SUFFIXES,
+    TRANSPARENCY,
+    ImageArrays,
+    ImageFiles,
+    is_image,
+)
 from zeroshift.data.readers.folder import read_folder
 from zeroshift.data.readers.table import TABLE_SUFFIXES, read_table
 from zeroshift.features.files import FEATURE_SUFFIXES
@@ -62,7 +70,9 @@ def open_images(
     if suffix == ".npy":
         _refuse_arguments("an array", source, labelled=labelled, root=root)
         return read_array(path, labels, classes)
-    if suffix in IMAGE_SUFFIXES:
+    if suffix in HEIF_SUFFIXES and not is_image(path.name):
+        raise ValueError(f"{source} cannot be read. Fix: {HEIF_FIX}.")
+    if is_image(path.name):
         _refuse_arguments("an image", source, labelled=labelled, root=root, labels=labels)
         return ImageSet(
             name=path.name,

@@ -14,13 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from zeroshift.data.image_set import ImageSet, checked_names
-from zeroshift.data.images import IMAGE_SUFFIXES, TRANSPARENCY, ImageFiles
-from zeroshift.suggest import did_you_mean, first_few
+from zeroshift.data.images import HEIF_FIX, HEIF_SUFFIXES, IMAGE_SUFFIXES, TRANSPARENCY, ImageFiles, is_image
+from zeroshift.suggest import did_you_mean, first_few, name_key
 
 __all__ = [
     "ImageListing",
     "is_folder",
-    "is_image",
     "list_images",
     "missing_files",
     "parse_labels",
@@ -38,6 +37,8 @@ class ImageListing(NamedTuple):
     """Paths relative to the folder, with forward slashes, sorted folder by folder."""
     ignored: int
     """Number of visible files without an image suffix."""
+    needs_heif: int
+    """Of these, photographs of telephones that pillow-heif would read."""
 
 
 def list_images(folder: Path, below: str = "") -> ImageListing:
@@ -46,7 +47,7 @@ def list_images(folder: Path, below: str = "") -> ImageListing:
     Hidden files and folders are ignored: they contain thumbnails, version control data and the like.
     """
     names: list[str] = []
-    ignored = 0
+    ignored = needs_heif = 0
     # Each folder is stored with its parents, to detect links back to one of them.
     pending: list[tuple[str, frozenset[tuple[int, int]]]] = [(below, frozenset())]
     while pending:
@@ -64,8 +65,9 @@ def list_images(folder: Path, below: str = "") -> ImageListing:
                 names.append(name)
             else:
                 ignored += 1
+                needs_heif += name.lower().endswith(HEIF_SUFFIXES)
     # Sorted by path components, so that everything in the folder "a" comes before "a-b".
-    return ImageListing(sorted(names, key=lambda name: name.split("/")), ignored)
+    return ImageListing(sorted(names, key=lambda name: name.split("/")), ignored, needs_heif)
 
 
 def visible_entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -101,15 +103,6 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
 def subfolders(folder: Path) -> list[str]:
     """Names of the visible folders in `folder`, sorted as strings."""
     return sorted(entry.name for entry in visible_entries(folder) if is_folder(entry))
-
-
-def is_image(name: str) -> bool:
-    """Whether a file name has an image suffix.
-
-    >>> is_image("ILSVRC2012_val_00000293.JPEG"), is_image("README.txt")
-    (True, False)
-    """
-    return name.lower().endswith(IMAGE_SUFFIXES)
 
 
 def missing_files(folder: Path, names: Iterable[str]) -> list[str]:
@@ -163,7 +156,7 @@ def parse_labels(
             "Fix: pass classes= (--classes), the names in the order of the numbers."
         )
     else:
-        classes = sorted(set(texts))
+        classes = _distinct(texts, location)
     index_of = {name: k for k, name in reversed(list(enumerate(classes)))}
     if numbers and not any(label in index_of for label in texts):
         index_of = {str(k): k for k in range(len(classes))}
@@ -174,6 +167,17 @@ def parse_labels(
             raise ValueError(f"{location(i)}: {_unknown_label_message(label, classes, numbers)}Fix: {fix}.")
         indices[i] = index_of[label]
     return tuple(classes), indices
+
+
+def _distinct(texts: Sequence[str], location: Callable[[int], str]) -> list[str]:
+    """The labels, each once and sorted; an error for two spellings of the same name."""
+    names = sorted(set(texts))
+    spelled: dict[str, str] = {}
+    for name in names:
+        if (other := spelled.setdefault(name_key(name), name)) != name:
+            where = location(texts.index(name))
+            raise ValueError(f"{where}: {other!r} and {name!r} are the same name. Fix: spell it in one way.")
+    return names
 
 
 def _unknown_label_message(label: str, classes: Sequence[str], numbers: bool) -> str:
@@ -213,7 +217,12 @@ def read_folder(
     (('cat', 'dog'), [0, 1], ('cat/1.jpg', 'dog/1.jpg'))
     """
     folder = Path(path)
-    names, ignored = list_images(folder)
+    names, ignored, needs_heif = list_images(folder)
+    if needs_heif:
+        message = f"{needs_heif} .heic files in {folder} cannot be read. Fix: {HEIF_FIX}."
+        if not names:
+            raise ValueError(message)
+        warnings.warn(f"skipped: {message}", stacklevel=2)
     if not names:
         other = f"; it contains {ignored} other file{'s' * (ignored > 1)}" if ignored else ""
         raise ValueError(
@@ -238,16 +247,20 @@ def read_folder(
     if labelled:
         folders = [top or "" for top in tops]
         fix = "rename the subfolder, or pass labelled=False (--unlabelled) if subfolders are not classes"
+
+        def where(i: int) -> str:
+            return f"{names[i]} in {folder}"
+
         if classes is None:
-            classes = sorted(set(folders))
-        classes, labels = parse_labels(folders, classes, lambda i: f"{names[i]} in {folder}", fix)
+            classes = _distinct(folders, where)
+        classes, labels = parse_labels(folders, classes, where, fix)
     return ImageSet(
         name=folder.resolve().name,
         images=ImageFiles(folder, tuple(names), upright, TRANSPARENCY.check("transparency", transparency)),
         class_names=None if classes is None else checked_names("classes", classes),
         labels=labels,
         provenance={"source": "folder", "images": len(names), "upright": upright, "transparency": transparency},
-        ignored_files=ignored,
+        ignored_files=ignored - needs_heif,
     )
 
 

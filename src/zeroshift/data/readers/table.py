@@ -6,6 +6,7 @@ import csv
 import io
 import os
 import posixpath
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from typing import NamedTuple
 from zeroshift.data.image_set import ImageSet, checked_names
 from zeroshift.data.images import TRANSPARENCY, ImageFiles
 from zeroshift.data.readers.folder import missing_files, parse_labels
+from zeroshift.installation import install_command
 from zeroshift.parsers import read_text
 from zeroshift.suggest import did_you_mean
 
@@ -67,10 +69,16 @@ def read_table(
     names = [_relative(row, folder) for row in rows]
     if missing := missing_files(folder, names):
         first = rows[names.index(missing[0])]
-        raise FileNotFoundError(
+        message = (
             f"{first.location}: no file {first.path} in {folder}; {len(missing)} of {len(rows)} listed files are "
             "missing. Fix: pass root= (--data), the folder the paths are relative to, or restore the files."
         )
+        absent = set(missing)
+        rows = [row for row, name in zip(rows, names, strict=True) if name not in absent]
+        names = [name for name in names if name not in absent]
+        if not names:
+            raise FileNotFoundError(message)
+        warnings.warn(f"skipped: {message}", stacklevel=2)
     labels = None
     if rows[0].label is not None:
         texts = [row.label or "" for row in rows]
@@ -120,7 +128,8 @@ def _rows(table: Path) -> list[TableRow]:
         label = None if label_column is None else values[label_column].strip()
         row = TableRow(location, values[path_column].strip(), label)
         if not row.path:
-            raise ValueError(f"{location}: the path is empty. Fix: fill it in, or delete the line.")
+            warnings.warn(f"skipped: {location}: the path is empty", stacklevel=3)
+            continue
         if label == "":
             raise ValueError(f"{location}: the label is empty. Fix: fill it in, delete the line, or remove the column.")
         rows.append(row)
@@ -140,6 +149,9 @@ def _read_csv(table: Path) -> tuple[list[str], Records]:
         header = next(reader, [])
         for values in filter(None, reader):
             location = f"{table}, line {reader.line_num}"
+            if len(values) == len(header) + 1 and not values[-1].strip():
+                warnings.warn(f"{location} ends with a comma too many, which is skipped", stacklevel=4)
+                values = values[:-1]
             if len(values) != len(header):
                 raise ValueError(
                     f"{location}: {len(values)} values for {len(header)} columns. Fix: put values that contain "
@@ -157,7 +169,7 @@ def _read_parquet(table: Path) -> tuple[list[str], Records]:
         import pyarrow.parquet as pq
     except ImportError as error:
         raise ImportError(
-            f"{table} needs pyarrow, which is not installed. Fix: pip install 'zeroshift[parquet]', or save it as .csv."
+            f"{table} needs pyarrow, which is not installed. Fix: {install_command('parquet')}, or save it as .csv."
         ) from error
     try:
         read = pq.read_table(table)

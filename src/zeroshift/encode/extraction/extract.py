@@ -25,6 +25,7 @@ from zeroshift.encode.extraction.images import (
     encode_in_shards,
     find_known,
 )
+from zeroshift.encode.extraction.readable import warn_about_names
 from zeroshift.encode.extraction.store import DamagedPartError, FeatureStore, cache_folder, settings_folder
 from zeroshift.encode.extraction.text import encode_classes
 from zeroshift.encode.prompts.prompts import Prompts
@@ -134,6 +135,7 @@ def extract(
             cache=cache,
             progress=lambda done: report("texts", done, len(names)),
         )
+    warn_about_names(names, texts[modes[0].mode].prototypes, encoder.tokenizer)
     settings: dict[str, Any] = {
         "corruption": corruption,
         "cache": cache,

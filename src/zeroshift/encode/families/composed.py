@@ -160,6 +160,9 @@ LOGIT_SCALE = 25.0
 CPU_BATCH = 8
 """Batch size on a CPU: 75 ms per image on one thread of a Xeon, against 100 ms with batches of 32."""
 
+FITTING = "fitting the composed encoder's map from text to images"
+CENTRING = "centring these templates for the composed encoder"
+
 TEXT_BATCH = 1024
 """Prompts per batch. The text model splits them by length, more evenly if there are more."""
 
@@ -174,9 +177,9 @@ class SentencePrototypes:
     cache: Path | None
     revision: str
 
-    fit_progress: Callable[[int, int], None] | None = None
-    """Called while the map or a centre is computed, with the number of sentences encoded since the last call (0 at the
-    start) and of all."""
+    fit_progress: Callable[[str, int, int], None] | None = None
+    """Called while the map or a centre is computed, with what is computed, the number of sentences encoded since the
+    last call (0 at the start) and of all."""
 
     encode_texts: Callable[..., np.ndarray]
 
@@ -231,13 +234,14 @@ class SentencePrototypes:
     def _encode_centring_prompts(self, templates: Sequence[str]) -> np.ndarray:
         """(names, templates, 384): features of ImageNet's names in these templates."""
         prompts = centring_prompts(templates)
-        progress = self.fit_progress or (lambda done, total: None)
-        progress(0, len(prompts))
+        what = FITTING if tuple(templates) == MAP_TEMPLATES else CENTRING
+        progress = self.fit_progress or (lambda what, done, total: None)
+        progress(what, 0, len(prompts))
         parts = []
         for start in range(0, len(prompts), TEXT_BATCH):  # the batches of one call with all of them
             batch = prompts[start : start + TEXT_BATCH]
             parts.append(self.encode_texts(batch, warn=False).astype(np.float64))
-            progress(len(batch), len(prompts))
+            progress(what, len(batch), len(prompts))
         return np.concatenate(parts).reshape(-1, len(templates), TEXT_DIMENSION)
 
 
@@ -278,6 +282,10 @@ class ComposedEncoder(SentencePrototypes, Encoder):
         encoder = cls(image, text, device=torch_device, dtype=torch_dtype)
         encoder.cache = cache
         return encoder
+
+    @property
+    def tokenizer(self) -> Any:
+        return getattr(self.text, "tokenizer", None)
 
     @property
     def targets(self) -> np.ndarray:

@@ -186,4 +186,4 @@ def _read_lines(path: str | os.PathLike[str]) -> tuple[str, ...]:
     lines = read_lines(path, "templates")
     if lines[0] == "[" or lines[0].startswith('["'):
         raise ValueError(f"{path} looks like a JSON list. Fix: rename it to end in .json.")
-    return tuple(check_template(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1))
+    return tuple(check_template(line, f"{path}, template {number}") for number, line in enumerate(lines, start=1))

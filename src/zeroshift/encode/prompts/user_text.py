@@ -13,7 +13,7 @@ from typing import Any
 
 from zeroshift import parsers
 from zeroshift.files import FileFormatError
-from zeroshift.suggest import did_you_mean, first_few
+from zeroshift.suggest import did_you_mean, first_few, name_key
 
 __all__ = [
     "check_described",
@@ -25,6 +25,7 @@ __all__ = [
     "read_lines",
     "read_text",
     "validate_descriptions",
+    "without_blanks",
 ]
 
 
@@ -39,15 +40,14 @@ def read_text(path: str | os.PathLike[str], what: str) -> str:
 
 
 def read_lines(path: str | os.PathLike[str], what: str) -> list[str]:
-    """The stripped lines of a file, without blank lines at its end."""
+    """The stripped lines of a file. Blank lines are skipped: with a warning, if they are not at its end."""
     # Not splitlines(), which also splits at characters such as U+2028.
     lines = [line.strip() for line in read_text(path, what).rstrip().split("\n")]
     if lines == [""]:
         raise FileFormatError(f"{path} is empty. Fix: write the {what} into it, one per line.")
-    for number, line in enumerate(lines, start=1):
-        if not line:
-            raise FileFormatError(f"{path}, line {number} is blank. Fix: remove the line.")
-    return lines
+    if "" in lines:
+        warnings.warn(f"{path}, line {lines.index('') + 1} is blank and skipped", stacklevel=2)
+    return list(filter(None, lines))
 
 
 def read_json(path: str | os.PathLike[str], what: str) -> Any:
@@ -77,8 +77,9 @@ def parse_class_names(given: str | os.PathLike[str] | Sequence[str], argument: s
         that is the path of an existing file is read as a file.
     argument : what the user calls it, for messages.
 
-    Names that differ only in underscores and spaces count as repeated, because they give the same prompts. The lists of
-    the catalogue, which may repeat a name (ImageNet has two classes "missile"), are not parsed by this function.
+    Names that differ only in case, underscores and spaces count as repeated. Blank lines of a file, and names that are
+    blank because of a comma too many, are skipped with a warning. The lists of the catalogue, which may repeat a name
+    (ImageNet has two classes "missile"), are not parsed by this function.
 
     >>> parse_class_names("cat, dog,hot_dog")
     ('cat', 'dog', 'hot_dog')
@@ -86,7 +87,7 @@ def parse_class_names(given: str | os.PathLike[str] | Sequence[str], argument: s
     if isinstance(given, os.PathLike) or (isinstance(given, str) and _is_path(given)):
         lines = read_lines(given, "class names")
         _refuse_tables(given, lines)
-        return _validate_names(lines, "line", f"{given}", "")
+        return _validate_names(lines, "name", f"{given}", "")
     if isinstance(given, str):
         entries = given.split(",")
         for entry in entries:
@@ -94,13 +95,21 @@ def parse_class_names(given: str | os.PathLike[str] | Sequence[str], argument: s
                 raise ValueError(
                     f"{argument} has a comma inside quotation marks, near {entry.strip()!r}. Fix: {LIST_FIX}"
                 )
-        return _validate_names(entries, "name", argument, LIST_FIX)
+        return _validate_names(without_blanks(entries, argument), "name", argument, LIST_FIX)
     if not isinstance(given, Sequence):
         raise TypeError(
             f"{argument} must be a string, a path or a sequence of strings; got {type(given).__name__}. "
             "Fix: ['cat', 'dog']."
         )
     return _validate_names(given, "name", argument, "")
+
+
+def without_blanks(entries: Sequence[str], argument: str) -> list[str]:
+    """The entries of a list with commas that are not blank; with a warning if there are others."""
+    named = [entry.strip() for entry in entries if entry.strip()]
+    if named and len(named) < len(entries):
+        warnings.warn(f"{argument} has a comma too many: a blank name is skipped", stacklevel=3)
+    return named or list(entries)
 
 
 TABLE_MARKS = {".csv": ",;", ".tsv": "\t", ".json": "[{"}
@@ -124,7 +133,7 @@ def _is_path(given: str) -> bool:
 
 def _validate_names(entries: Sequence[str], unit: str, where: str, hint: str) -> tuple[str, ...]:
     """`entries` stripped and checked; errors call them `unit` 1, 2, ... of `where`."""
-    first_at: dict[str, int] = {}
+    spelled: dict[str, tuple[int, str]] = {}
     names: list[str] = []
 
     def error(problem: str, fix: str) -> ValueError:
@@ -136,10 +145,9 @@ def _validate_names(entries: Sequence[str], unit: str, where: str, hint: str) ->
         name = entry.strip()
         if not name:
             raise error(f", {unit} {number} is blank", "remove it")
-        first = first_at.setdefault(clean_name(name), number)
+        first, other = spelled.setdefault(name_key(name), (number, name))
         if first != number:
-            other = names[first - 1]
-            twice = f"{name!r} twice" if name == other else f"{other!r} and {name!r}, which give the same prompts"
+            twice = f"{name!r} twice" if name == other else f"{other!r} and {name!r}, which are the same name"
             raise error(f" has {twice} ({unit}s {first} and {number})", "remove or rename one")
         names.append(name)
     if len(names) < 2:
@@ -238,10 +246,8 @@ def check_described(
     missing = [name for name in wanted if name not in descriptions]
     if not missing:
         return
-    spelled = {clean_name(key).casefold(): key for key in descriptions}
-    respelled = [
-        (name, spelled[clean_name(name).casefold()]) for name in missing if clean_name(name).casefold() in spelled
-    ]
+    spelled = {name_key(key): key for key in descriptions}
+    respelled = [(name, spelled[name_key(name)]) for name in missing if name_key(name) in spelled]
     if respelled:
         name, key = respelled[0]
         hint = f"{len(respelled)} of them differ only in underscores or case: for {name!r}, did you mean {key!r}? "

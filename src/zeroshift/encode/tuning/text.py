@@ -27,6 +27,7 @@ from zeroshift.encode.tuning.norms import KeptRows, NormLayers
 from zeroshift.encode.tuning.text_models import TextModelParts, text_model_parts
 from zeroshift.methods._shared.towers import PromptedText
 from zeroshift.parameters import Flag, Number, Optional
+from zeroshift.suggest import name_key
 
 if TYPE_CHECKING:
     import torch
@@ -145,10 +146,10 @@ def check_class_names(
             raise ValueError(
                 f"{argument}[{number}] is blank ({name!r}); every class needs a name. Fix: give it a name."
             )
-        first = seen.setdefault(clean_name(name), number)
+        first = seen.setdefault(name_key(name), number)
         if first != number and not repeated:
             raise ValueError(
-                f"{argument} has {class_names[first]!r} and {name!r}, which make the same prompt (numbers {first} and "
+                f"{argument} has {class_names[first]!r} and {name!r}, which are the same name (numbers {first} and "
                 f"{number}). Fix: rename one, or pass repeated_names=True if this is intended."
             )
     if len(class_names) < least:
