@@ -6,6 +6,7 @@ import torch
 
 from goldens import assert_golden, golden, problem, views
 from plain import dmn as plain
+from prompt_loops import noisy_views
 from zeroshift.methods import DMN
 from zeroshift.testing import make_problem
 
@@ -44,6 +45,13 @@ def test_the_plain_version_agrees(memory_size):
     tensors = torch.tensor(given.features), torch.tensor(given.prototypes)
     expected = plain.scores(*tensors, capacity=memory_size, **setting)
     np.testing.assert_allclose(ours.adapt_scores(given.features), expected / 4.0, rtol=0, atol=1e-10)
+
+
+def test_the_plain_version_agrees_on_views():
+    prototypes, images = noisy_views(80, views=20)
+    ours = DMN(prototypes, logit_scale=20.0, memory_size=2).adapt_views_scores(images)
+    expected = plain.scores(torch.tensor(images), torch.tensor(prototypes), logit_scale=20.0, capacity=2)
+    np.testing.assert_allclose(ours, expected / 2.0, rtol=0, atol=1e-10)
 
 
 def test_two_zero_weights_raise():

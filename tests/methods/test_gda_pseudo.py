@@ -53,21 +53,18 @@ def test_certain_posteriors_are_labels():
     np.testing.assert_allclose(discriminants, expected, rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_class_without_responsibility_keeps_its_prototype(dtype):
+def test_a_class_without_responsibility_keeps_its_prototype():
     prototypes = MADE.prototypes.copy()
     mean = MADE.features.mean(axis=0)
     prototypes[2] = -mean / np.linalg.norm(mean)
     rest = [0, 1, 3, 4, 5]
-    # 1000: in float32 the posterior is zero or a denormal number without accurate digits.
-    scores = GDAPseudo(prototypes, logit_scale=1000.0).adapt_scores(MADE.features.astype(dtype))
-    others = GDAPseudo(prototypes[rest], logit_scale=1000.0).adapt_scores(MADE.features.astype(dtype))
-    np.testing.assert_allclose(scores[:, rest], others, rtol=0, atol=1e-9 if dtype == "float64" else 5e-3)
+    scores = GDAPseudo(prototypes, logit_scale=1000.0).adapt_scores(MADE.features)
+    others = GDAPseudo(prototypes[rest], logit_scale=1000.0).adapt_scores(MADE.features)
+    np.testing.assert_allclose(scores[:, rest], others, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_no_spread_is_zero_shot(dtype):
-    features = np.repeat(MADE.prototypes[:1], 30, axis=0).astype(dtype)
+def test_no_spread_is_zero_shot():
+    features = np.repeat(MADE.prototypes[:1], 30, axis=0)
     answer = GDAPseudo(MADE.prototypes).adapt(features)
     np.testing.assert_allclose(answer, posterior(features, MADE.prototypes, 100.0), atol=1e-5)
 

@@ -71,14 +71,3 @@ def test_new_samples_are_predicted_inductively(scale):
     method.adapt(known)
     inductive = ZLaPInductive(given.prototypes, unlabelled=known, scale_similarities=scale)
     np.testing.assert_array_equal(method.predict(new), inductive.predict(new))
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("parameters", [{}, {"scale_similarities": True}], ids=str)
-def test_saved_in_the_precision_of_its_images(dtype, parameters, tmp_path):
-    given = make_problem(samples=60)
-    method = ZLaP(given.prototypes, **parameters)
-    method.adapt(given.features.astype(dtype))
-    method.save(tmp_path / "zlap")
-    new = given.features[:9].astype("float32")
-    np.testing.assert_array_equal(ZLaP.load(tmp_path / "zlap").predict(new), method.predict(new))

@@ -3,20 +3,20 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from zeroshift.arrays import Backend
 from zeroshift.methods._shared.class_memory import ClassMemory
 
-K, SHARPNESS = 3, 2.0
+K, SHARPNESS = 2, 2.0
 
 
 @st.composite
 def streams(draw):
     """Classes and entropies; few different values, so that ties are common."""
     classes = draw(st.lists(st.integers(0, K - 1), min_size=1, max_size=40))
-    values = draw(st.lists(st.integers(0, 12), min_size=len(classes), max_size=len(classes)))
+    values = draw(st.lists(st.integers(0, 4), min_size=len(classes), max_size=len(classes)))
     return np.array(classes), np.array(values) / 8
 
 
@@ -40,6 +40,7 @@ def listed(classes, entropies, capacity, ties):
 
 
 @settings(deadline=None, max_examples=60)
+@example((np.zeros(4, dtype=int), np.array([0.75, 0.5, 0.5, 0.25])), 2, "newest", False, False)
 @given(streams(), st.integers(0, 4), st.sampled_from(["newest", "first slot"]), st.booleans(), st.booleans())
 def test_it_agrees_with_lists(stream, capacity, ties, masks, in_torch):
     """Also after saving and loading halfway. A sample's mask is that of its number."""
@@ -89,12 +90,12 @@ def restore(change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rows": np.array([[1, 1], [3, 0], [0, 0]])}, "not numbered 1, 2"),
+        ({"rows": np.array([[1, 1], [3, 0]])}, "not numbered 1, 2"),
         ({"arrivals": np.zeros((K, 2))}, "no entropy or arrival number"),
         ({"entropies": np.full((K, 2), -1.0)}, "no entropy or arrival number"),
-        ({"entries": np.zeros((5, 2))}, r"entries has shape \(5, 2\), not \(7, 2\)"),
-        ({"entries": np.ones((7, 2))}, "entries must be no longer than 1"),
-        ({"arrivals": np.array([[1, 9], [1, 0], [0, 0]])}, "last arrival must be from 0 to n_seen = 3"),
+        ({"entries": np.zeros((7, 2))}, r"entries has shape \(7, 2\), not \(5, 2\)"),
+        ({"entries": np.ones((5, 2))}, "entries must be no longer than 1"),
+        ({"arrivals": np.array([[1, 9], [1, 0]])}, "last arrival must be from 0 to n_seen = 3"),
     ],
 )
 def test_a_state_that_no_samples_lead_to_is_refused(change, message):
