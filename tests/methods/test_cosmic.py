@@ -67,15 +67,19 @@ def two_spaces(seed=0, classes=14, samples=400, dimension=10):
     return given, second / np.linalg.norm(second, axis=1, keepdims=True)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_the_plain_version_agrees(seed):
+@pytest.mark.parametrize("n_views", [1, 6])
+def test_the_plain_version_agrees(n_views):
     """Once every class has samples in both spaces: before, products are equal. 14 * 4 / 2 edges can be reached."""
-    given, second = two_spaces(seed)
+    given, second = two_spaces(1)
+    noise = 0.1 * np.random.default_rng(1).normal(size=(400, n_views, 16))
+    noise[:, 0] = 0
+    views = given.features[:, None, :] + noise
+    views /= np.linalg.norm(views, axis=2, keepdims=True)
     setting = {"logit_scale": 20.0, "degree": 5.0, "memory_size": 3, "rebuild_every": 10, "clique_weight": 0.7}
-    found = COSMIC(given.prototypes, **setting).adapt_scores(given.features, second=second)
-    tensors = map(torch.tensor, (given.features, given.prototypes, second))
-    features, prototypes, other = tensors
-    expected = plain.scores(features, prototypes, second=other, **setting).numpy()
+    setting |= {"view_ratio": 0.5}
+    found = COSMIC(given.prototypes, **setting).adapt_views_scores(views, second=second)
+    images, prototypes, other = map(torch.tensor, (views, given.prototypes, second))
+    expected = plain.scores(images, prototypes, second=other, **setting).numpy()
     differ = np.abs(found - expected).max(axis=1) > 1e-9
     assert differ[60:].sum() == 0
     assert differ[:60].mean() < 0.3
