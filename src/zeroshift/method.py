@@ -14,6 +14,7 @@ import copy
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import wraps
 from types import TracebackType
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar
@@ -70,6 +71,9 @@ class Probabilities(NamedTuple):
 
 Step: TypeAlias = "tuple[slice, Array | Probabilities | Callable[[slice], Iterator[Step]]]"
 """Scores of some of the rows, or a function that yields the steps of a part of them: see `Method._adapt_scores`."""
+
+Collecting: TypeAlias = Generator[tuple[slice, Array], None, Array]
+"""Yields the rows of each step and their answers; returns all answers."""
 
 _REGISTERED: dict[str, type[Method]] = {}
 
@@ -551,42 +555,71 @@ class Method(Shared, Declared, ABC):
     ) -> Array:
         """The scores that `run` yields for the rows, in the library, device and precision of `given`."""
 
-        def write(steps: Iterator[Step], answer: Array) -> None:
+        def collect() -> Array:
+            with closing(self._collecting(rows, given, run, learn, probabilities)) as steps:
+                while True:
+                    try:
+                        next(steps)
+                    except StopIteration as end:
+                        return end.value
+
+        return self._in_turn(learn, collect)
+
+    def _answering(self, features: Array, *, learn: bool) -> Collecting:
+        """`adapt` or `predict` of features (n, d) in steps: a caller may do something else after each of them.
+
+        Nothing keeps other calls away meanwhile: the caller must be the only one who uses the object.
+        """
+        check_matrix("features", features, columns=self.dimension, classes=self.n_classes)
+        run = self._adapt_scores if learn else self._predict_blocks
+        return self._collecting(self._rows(features), features, run, learn, True)
+
+    def _collecting(
+        self,
+        rows: Rows,
+        given: Array,
+        run: Callable[[Any], Iterator[tuple[slice, Array]]],
+        learn: bool,
+        probabilities: bool,
+    ) -> Collecting:
+        """`_collect` in steps, not in turn with other calls."""
+
+        def write(steps: Iterator[Step], answer: Array) -> Iterator[tuple[slice, Array]]:
             for block, scores in steps:
                 if callable(scores):
                     write_in_threads(block, scores, answer)
-                    continue
-                if isinstance(scores, Probabilities):
-                    scores = scores.values
-                elif probabilities:
-                    scores = self._probabilities(scores)
-                # torch converts numbers that it writes to a slice, but not those that it writes to single rows.
-                answer[block] = scores if isinstance(block, slice) else namespace(answer).astype(scores, answer.dtype)
+                else:
+                    if isinstance(scores, Probabilities):
+                        scores = scores.values
+                    elif probabilities:
+                        scores = self._probabilities(scores)
+                    # torch converts numbers that it writes to a slice, but not those that it writes to single rows.
+                    answer[block] = (
+                        scores if isinstance(block, slice) else namespace(answer).astype(scores, answer.dtype)
+                    )
+                yield block, answer[block]
 
         def write_in_threads(block: slice, score: Callable[[slice], Iterator[Step]], answer: Array) -> None:
             count = block.stop - block.start
             with own_threads(Backend.of(answer).library, scores=count * self.n_classes) as threads:
                 parts = [slice(block.start + part.start, block.start + part.stop) for part in threads.split(count)]
-                threads.map(lambda part: write(score(part), answer), parts)
+                threads.map(lambda part: list(write(score(part), answer)), parts)
 
-        def collect() -> Array:
-            self._check_usable()
-            backend, caller = Backend.of(self.prototypes), Backend.of(given)
-            precision = "float64" if is_double(given) else "float32"
-            with backend.computing():
-                # Not zeros: they are written anyway, and NumPy gets the memory in larger pages.
-                shape = (len(rows), self.n_classes)
-                answer = backend.xp.empty(shape, dtype=getattr(backend.xp, precision), device=backend.device)
-                steps = run(rows)
+        self._check_usable()
+        backend, caller = Backend.of(self.prototypes), Backend.of(given)
+        precision = "float64" if is_double(given) else "float32"
+        with backend.computing():
+            # Not zeros: they are written anyway, and NumPy gets the memory in larger pages.
+            shape = (len(rows), self.n_classes)
+            answer = backend.xp.empty(shape, dtype=getattr(backend.xp, precision), device=backend.device)
+            steps = run(rows)
 
-                try:
-                    write(steps, answer)
-                finally:
-                    if isinstance(steps, Generator):
-                        steps.close()  # now: what it does at its end belongs to this call
-                return caller.asarray(answer, getattr(caller.xp, precision))
-
-        return self._in_turn(learn, collect)
+            try:
+                yield from write(steps, answer)
+            finally:
+                if isinstance(steps, Generator):
+                    steps.close()  # now: what it does at its end belongs to this call
+            return caller.asarray(answer, getattr(caller.xp, precision))
 
     def _predict_blocks(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         return ((block, self._predict_scores(x)) for block, x in rows.blocks(self._predict_rows))
@@ -663,7 +696,10 @@ class OnlineMethod(Method):
         """Scores (n, K) of observed samples with the present state, which does not change."""
 
     def answer(self, observed: Any, step: Any) -> Array:
-        """Scores (n, K) of the samples just learned, if they follow from what `plan` returned; by default `score`."""
+        """Scores (n, K) of the samples of a step, if they follow from what `plan` returned; by default `score`.
+
+        With `scored = "before"` it is called before `learn`.
+        """
         return self.score(observed)
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
@@ -672,11 +708,11 @@ class OnlineMethod(Method):
 
     def _learn_and_score(self, observed: Any, samples: int) -> Array:
         """Learn from samples that are learned together; return their scores (n, K)."""
-        before = self.score(observed) if self.scored == "before" else None
         step = self.plan(observed if "batch_size" in self.declared_parameters else _first(observed))
+        # Of the class: a parameter may have the same name.
+        before = type(self).answer(self, observed, step) if self.scored == "before" else None
         with self._learning(samples):
             self.learn(step)
-        # Of the class: a parameter may have the same name.
         return type(self).answer(self, observed, step) if before is None else before
 
     def _predict_scores(self, features: Array) -> Array:

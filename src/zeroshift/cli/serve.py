@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import tempfile
 import threading
 import time
@@ -207,6 +208,8 @@ def _serve(server: Server, when_started: Callable[[], None], host: str, port: in
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000)
+    # A thread that computes lets the event loop run after this time, not 5 ms: a request changes threads several times.
+    sys.setswitchinterval(0.0005)
     with suppress(SystemExit):  # how uvicorn says that it could not start
         server.run()
     if not server.started:
@@ -326,16 +329,29 @@ def add(
         str, typer.Option("--prefix", metavar="NAME", help="Only streams whose id starts with this, such as team-a/.")
     ] = "",
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="A note for you.")] = "",
+    quota: Annotated[
+        str,
+        typer.Option(
+            "--quota",
+            metavar="FIELD=VALUE",
+            help="What the streams of its prefix may use: streams, bytes, rows, ...",
+            show_default="streams=100,bytes=10GB,listeners=20,replays=1 with a prefix",
+        ),
+    ] = "",
 ) -> None:
     """Make an API key and print it once. The store keeps only a hash.
 
     For example: zeroshift serve keys add --store streams --scope write --prefix team-a/
+
+    For example: zeroshift serve keys add --store streams --scope write --prefix team-b/ --quota bytes=1GB,rows=1000
     """
     from zeroshift.serve.keys import add_key
+    from zeroshift.serve.tenants import parse_quota
 
+    given = parse_quota(quota)
     opened = _open_for_keys(store)
     try:
-        print(add_key(opened, scope, prefix, name))
+        print(add_key(opened, scope, prefix, name, given))
     finally:
         opened.close()
 
@@ -359,8 +375,10 @@ def list_all(store: Store, json: Annotated[bool, typer.Option("--json", help="Pr
     out = console()
     for key in found:
         made = time.strftime("%Y-%m-%d %H:%M", time.localtime(key["created"]))
-        about = [key["id"], key["scope"], key["prefix"] or "all streams", made, key["name"]]
-        out.print("  ".join(part for part in about if part), soft_wrap=True, markup=False)
+        quota = ",".join(f"{what}={value}" for what, value in key.get("quota", {}).items())
+        about = [key["id"], key["scope"], key["prefix"] or "all streams", made, key["name"], quota]
+        shown = (part if part.isprintable() else ascii(part) for part in about if part)
+        out.print("  ".join(shown), soft_wrap=True, markup=False)
     if not found:
         out.print("no keys")
 

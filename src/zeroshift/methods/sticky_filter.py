@@ -12,7 +12,7 @@ import numpy as np
 from zeroshift import serialization
 from zeroshift.arrays import Array, Backend, Rows, to_numpy
 from zeroshift.features.checks import blocks
-from zeroshift.method import Method
+from zeroshift.method import Collecting, Method
 from zeroshift.mixture.temperature import N_TEMPERATURES, confidence_curve, temperature_for
 from zeroshift.ordered import OrderedBlock, OrderedMethod
 from zeroshift.parameters import state
@@ -188,11 +188,11 @@ class StickyFilter(OrderedMethod):
             saved_as = self.declared_states[name].saved_as
             setattr(self, name, serialization.unpack(getattr(self, name), saved_as, arrays, values))
 
-    def _collect(
+    def _collecting(
         self, rows: Rows, given: Array, run: Callable[[Any], Blocks], learn: bool, probabilities: bool
-    ) -> Array:
+    ) -> Collecting:
         if not learn:
-            return super()._collect(rows, given, run, learn, probabilities)
+            return super()._collecting(rows, given, run, learn, probabilities)
         backend = Backend.of(self.prototypes)
 
         def filtered(rows: Rows) -> Blocks:
@@ -201,7 +201,7 @@ class StickyFilter(OrderedMethod):
                 answers = cool(step.block.filtered, step.block.stay)
                 yield block, backend.asarray(np.exp(answers) if probabilities else answers, backend.xp.float64)
 
-        return super()._collect(rows, given, filtered, learn, False)
+        return super()._collecting(rows, given, filtered, learn, False)
 
     def _ordered_blocks(self, rows: Rows, *, late: bool) -> Iterator[tuple[OrderedBlock, np.ndarray]]:
         for _, step in self._steps(self._adapt_scores, rows, late=late):
