@@ -3,8 +3,8 @@
 `python benchmarks/serve_tenants.py [--seconds 6] [--write LABEL]`. The quiet tenant sends 8 samples (K = 100, d = 512)
 and reads 100 rows of its log, one request after the other. The noisy one does one thing all the time, or all of them,
 from processes with the lowest priority: it replays, reads its log a thousand rows at a time, listens with 20 clients,
-or posts 1024 samples at a time to four streams. Alone and beside the noise are measured in turns. With `PYTHONPATH` it
-measures another tree: `--write before` and `--write after` fill the columns of the page.
+or posts 1024 samples at a time to four streams. Both times, without and with the noise, are measured in turns. With
+`PYTHONPATH` it measures another tree: `--write before` and `--write after` fill the columns of the page.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def latencies(client: Client, seconds: float) -> tuple[list[float], list[float]]
 
 
 def measure(seconds: float, kinds: Sequence[str]) -> dict[str, list[float]]:
-    """Per kind of noise: median (ms) of samples and of the log, alone and beside it."""
+    """Per kind of noise: median (ms) of samples and of the log, alone and during it."""
     features, prototypes = problem()
     found: dict[str, list[float]] = {}
     with service() as (url, noisy, quiet):
@@ -170,7 +170,7 @@ def write(label: str, found: dict[str, list[float]]) -> None:
     records = json.loads(path.read_text()) if path.exists() else {}
     records[label] = found
     path.write_text(json.dumps(records, indent=1) + "\n")
-    head = "".join(f" {name}: samples, alone and beside it (ms) | ratio | log (ms) | ratio |" for name in records)
+    head = "".join(f" {name}: samples, alone and during it (ms) | ratio | log (ms) | ratio |" for name in records)
     lines = [f"| the other tenant |{head}", "|---|" + "--:|" * (4 * len(records))]
     for kind in NOISE:
         cells = ""

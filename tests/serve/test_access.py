@@ -226,9 +226,9 @@ def test_an_event_stream_ends_when_its_key_is_removed(guarded, monkeypatch, path
     assert ended.readline() == other.readline() == b"event: hello\n"
     remove_key(guarded.store, guarded.keys["read"].split("_")[1])
     wait_until(lambda: ended.readline() == b"", "the event stream goes on")
-    heard = other.readline()
-    while not heard.startswith(b": heartbeat"):
-        heard = other.readline()
+    line = other.readline()
+    while not line.startswith(b": heartbeat"):
+        line = other.readline()
     keys = Path(guarded.location) / "keys.json"
     keys.write_text("[{")  # nobody can tell who may listen
     wait_until(lambda: other.readline() == b"", "the event stream goes on")

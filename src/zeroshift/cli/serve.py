@@ -333,7 +333,7 @@ def add(
         str,
         typer.Option(
             "--quota",
-            metavar="LIST",
+            metavar="FIELD=VALUE",
             help="What the streams of its prefix may use: streams, bytes, rows, ...",
             show_default="streams=100,bytes=10GB,listeners=20,replays=1 with a prefix",
         ),
