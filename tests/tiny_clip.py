@@ -245,3 +245,13 @@ def exact_prompts(context, *positions: str):
         parts.append(model.get_text_features(input_ids=torch.tensor(rows)).pooler_output)
         handle.remove()
     return torch.nn.functional.normalize(torch.cat(parts), dim=-1)
+
+
+def tiny_method(cls, precision: str = "float32", **settings):
+    """A method that tunes this encoder, with the golden's scale of the logits and batches of 24."""
+    text = exact_text() if precision == "float64" else tiny_text()
+    models = {"vision": tiny_vision(precision), "text": text}
+    if "batch_size" in cls.declared_parameters:
+        settings = {"batch_size": 24, **settings}
+    models = {name: models[name] for name in cls.model_parameters}
+    return cls(text.features(text.context), **{"logit_scale": tiny_scale(), **models, **settings})

@@ -14,7 +14,6 @@ import copy
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing
 from functools import wraps
 from types import TracebackType
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar
@@ -556,12 +555,14 @@ class Method(Shared, Declared, ABC):
         """The scores that `run` yields for the rows, in the library, device and precision of `given`."""
 
         def collect() -> Array:
-            with closing(self._collecting(rows, given, run, learn, probabilities)) as steps:
+            steps = self._collecting(rows, given, run, learn, probabilities)
+            try:
                 while True:
-                    try:
-                        next(steps)
-                    except StopIteration as end:
-                        return end.value
+                    next(steps)
+            except StopIteration as end:
+                return end.value
+            finally:
+                steps.close()
 
         return self._in_turn(learn, collect)
 
@@ -696,7 +697,10 @@ class OnlineMethod(Method):
         """Scores (n, K) of observed samples with the present state, which does not change."""
 
     def answer(self, observed: Any, step: Any) -> Array:
-        """Scores (n, K) of the samples just learned, if they follow from what `plan` returned; by default `score`."""
+        """Scores (n, K) of the samples of a step, if they follow from what `plan` returned; by default `score`.
+
+        With `scored = "before"` it is called before `learn`.
+        """
         return self.score(observed)
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
@@ -705,11 +709,11 @@ class OnlineMethod(Method):
 
     def _learn_and_score(self, observed: Any, samples: int) -> Array:
         """Learn from samples that are learned together; return their scores (n, K)."""
-        before = self.score(observed) if self.scored == "before" else None
         step = self.plan(observed if "batch_size" in self.declared_parameters else _first(observed))
+        # Of the class: a parameter may have the same name.
+        before = type(self).answer(self, observed, step) if self.scored == "before" else None
         with self._learning(samples):
             self.learn(step)
-        # Of the class: a parameter may have the same name.
         return type(self).answer(self, observed, step) if before is None else before
 
     def _predict_scores(self, features: Array) -> Array:

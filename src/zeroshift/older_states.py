@@ -70,6 +70,13 @@ def _waiting_samples(tensors: Tensors) -> None:
     tensors |= {"state/means": means, "state/counts": counts, "state/sums": sums}
 
 
+def _search_by_name(tensors: Tensors) -> None:
+    """Of `b2tpt`: the arrays of the search had no prefix. Its eigenvectors were kept, too."""
+    for name in ("mean", "covariance", "path_sigma", "path_c"):
+        if f"state/{name}" in tensors:
+            tensors[f"state/search_{name}"] = tensors.pop(f"state/{name}")
+
+
 def _parameters_together(tensors: Tensors) -> None:
     """What is trained was one array per layer, that of the second layer transposed."""
     first, second = (tensors.pop(f"state/parameters_{i}", None) for i in (0, 1))
@@ -95,6 +102,7 @@ def _keys_by_support(tensors: Tensors) -> None:
 
 CONVERTERS: dict[str, tuple[Callable[[Tensors], None], ...]] = {
     "tda": (_wide("positive_entries", "negative_entries", "negative_masks"),),
+    "b2tpt": (_search_by_name,),
     "boostadapter": (_wide("positive_entries", "negative_entries", "negative_masks"),),
     "clip_adapter": (_parameters_together,),
     "cosmic": (_memory_by_class("memories_first_"), _memory_by_class("memories_second_")),

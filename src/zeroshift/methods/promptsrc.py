@@ -150,6 +150,10 @@ class PromptSRC(TrainedPrompts, ImageInput):
         self.support = (Backend.of(images).copy(images), labels)
 
     @property
+    def _image_side(self) -> IndependentPrompts:
+        return self.towers
+
+    @property
     def prompts(self) -> Array:
         """The learned prompts (P,) of both sides, in the form of `towers.parameters`."""
         return self.as_own(self._trained.values)
@@ -178,9 +182,6 @@ class PromptSRC(TrainedPrompts, ImageInput):
         to_features = scale * (below @ text) + self.image_weight * image_below
         loss = loss + self.text_weight * text_distance + self.image_weight * image_distance
         return loss + self.logit_weight * agreement, self.as_float64(pull_back(to_text, to_features))
-
-    def _answer(self, features: Array, *, learn: bool, probabilities: bool) -> Array:
-        return self._answer_to(self.towers, features, learn=learn, probabilities=probabilities)
 
     def _predict_scores(self, features: Array) -> Array:
         images = self.as_float64(self.towers.encode_images(features, self._trained.values).features)

@@ -25,6 +25,15 @@ It covers rounding in half precision, but not another prompt.
 """
 
 
+def check_start(features: Array, prototypes: Array, made_by: str, fix: str) -> None:
+    """ValueError if the prototypes are other than the features (K, d) where a method starts, made by what is said."""
+    backend = Backend.of(prototypes)
+    with backend.computing():
+        gap = to_numpy(features - backend.asarray(prototypes, backend.xp.float64))
+    if float(np.abs(gap).max()) > MAX_PROTOTYPE_GAP:
+        raise ValueError(f"prototypes differ from the features of {made_by}, where this method starts. Fix: {fix}.")
+
+
 def check_text(
     text: PromptedText,
     prototypes: Array,
@@ -48,13 +57,8 @@ def check_text(
         context = backend.asarray(text.context, backend.xp.float64)
         features = backend.asarray(text.features(context), backend.xp.float64)
         own = features if classifier is None else classifier(features, text.n_classes)
-        gap = to_numpy(own - backend.asarray(prototypes, backend.xp.float64))
-    if float(np.abs(gap).max()) > MAX_PROTOTYPE_GAP:
-        start = "text.features(text.context)" if text.n_prompts == 1 else "the method's prototypes_of(text)"
-        raise ValueError(
-            "prototypes differ from the features of text's own context, where this method starts. "
-            f"Fix: prototypes={start}, or zeroshift.encode.make_method."
-        )
+    start = "text.features(text.context)" if text.n_prompts == 1 else "the method's prototypes_of(text)"
+    check_start(own, prototypes, "text's own context", f"prototypes={start}, or zeroshift.encode.make_method")
     return features
 
 

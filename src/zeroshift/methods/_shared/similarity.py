@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, namespace, to_numpy
 from zeroshift.frozen import Expression
 from zeroshift.parameters import Number
 from zeroshift.zero_shot import TIE
@@ -18,6 +18,7 @@ __all__ = [
     "frozen_votes",
     "inner_products",
     "normalize_rows",
+    "one_hot",
     "single_sample_stats",
     "unit_rows",
 ]
@@ -97,6 +98,18 @@ def normalize_rows(weights: Array) -> Array:
     total = xp.sum(weights, axis=-1, keepdims=True)
     empty = total <= 0
     return xp.where(empty, 1 / weights.shape[-1], weights / xp.where(empty, xp.ones_like(total), total))
+
+
+def one_hot(classes: Array, n_classes: int) -> Array:
+    """Class indices (..., n) as float64 rows (..., n, K) of zeros and a one.
+
+    >>> one_hot(np.array([2, 0]), 3)
+    array([[0., 0., 1.],
+           [1., 0., 0.]])
+    """
+    xp = namespace(classes)
+    columns = xp.arange(n_classes, device=Backend.of(classes).device)
+    return xp.astype(classes[..., None] == columns, xp.float64)
 
 
 def unit_rows(rows: Array) -> Array:

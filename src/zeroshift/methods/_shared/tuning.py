@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zeroshift.arrays import Array, is_array, namespace, to_numpy
+from zeroshift.arrays import Array, as_array, is_array, namespace, to_numpy
 from zeroshift.methods._shared.similarity import TINY
 from zeroshift.state_checks import check_seen
 from zeroshift.zero_shot import log_softmax
@@ -230,7 +230,7 @@ def checked_start(name: str, given: Any, shape: tuple[int, ...], fix: str) -> np
     """Initial values that the caller gives, as a float64 NumPy array of its own; an error that names them if wrong."""
     if not is_array(given):
         raise TypeError(f"{name} must be an array; got {type(given).__name__}. Fix: {fix}.")
-    array = to_numpy(given)
+    array = to_numpy(as_array(name, given))
     if array.shape != shape:
         raise ValueError(f"{name} must have the shape {shape}; got {array.shape}. Fix: {fix}.")
     if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
