@@ -33,7 +33,8 @@ class PostgresServer:
             raise LookupError("PostgreSQL is not installed: initdb, pg_ctl and postgres were not found")
         self._binaries = binaries
         self._as: dict[str, Any] = {}
-        self.folder = Path(tempfile.mkdtemp(prefix="zeroshift-pg-"))
+        # Not in a temporary folder of root's own, which the user of the server may not enter.
+        self.folder = Path(tempfile.mkdtemp(prefix="zeroshift-pg-", dir="/tmp" if os.getuid() == 0 else None))
         if os.getuid() == 0:  # the server refuses to run as root
             names = {one.pw_name for one in pwd.getpwall()}
             user = next((one for one in ("postgres", "nobody") if one in names), None)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from goldens import golden
-from tiny_clip import tiny_clip
 from zeroshift import normalize
 from zeroshift.testing import make_problem
 
@@ -32,26 +30,6 @@ def in_torch(text):
         return raw / raw.norm(dim=1, keepdim=True)
 
     return features
-
-
-def clip_text(context):
-    """Text features (7, d) of the tiny CLIP with this context among the token embeddings, differentiable by torch."""
-    import torch
-
-    given, model = golden("tiny_clip_prompt_tuning"), tiny_clip()
-    positions = given["ctx_positions"]
-
-    def replaced(module, arguments, found):
-        found = found.clone()
-        found[:, positions[0] : positions[-1] + 1] = context
-        return found
-
-    handle = model.text_model.embeddings.token_embedding.register_forward_hook(replaced)
-    try:
-        found = model.get_text_features(input_ids=torch.tensor(given["input_ids"])).pooler_output
-    finally:
-        handle.remove()
-    return found / found.norm(dim=1, keepdim=True)
 
 
 def noisy_views(images, views=20, classes=5, dimension=16, seed=0):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -57,7 +58,7 @@ def run_python(code: str, where: str, names: dict[str, object]) -> None:
 
 
 def run_commands(code: str, where: str) -> None:
-    for line in code.splitlines():
+    for line in code.replace("\\\n", " ").splitlines():
         arguments = shlex.split(line, comments=True)
         if not arguments:
             continue
@@ -74,6 +75,10 @@ def run_commands(code: str, where: str) -> None:
             # In this process: importing the libraries of an encoder takes seconds.
             result = CliRunner().invoke(app, arguments[1:])
             assert result.exit_code == 0, f"{where}: `{line}` failed:\n{result.output}"
+        elif arguments[0] == "curl":
+            if shutil.which("curl"):
+                finished = subprocess.run(arguments, capture_output=True, text=True, check=False)
+                assert finished.returncode == 0, f"{where}: `{line}` failed:\n{finished.stdout}{finished.stderr}"
         else:
             pytest.fail(f"{where}: {arguments[0]!r} is not a command the tests can run")
 

@@ -45,6 +45,17 @@ def test_a_complete_write_replaces_the_old_file(tmp_path):
     assert list(tmp_path.iterdir()) == [target]
 
 
+def test_nobody_else_may_read_the_temporary_file_of_a_private_one(tmp_path):
+    target = tmp_path / "file"
+    with atomic_path(target, mode=0o640) as temporary:
+        assert temporary.stat().st_mode & 0o777 == 0o600
+    assert target.stat().st_mode & 0o777 == 0o640
+    target.chmod(0o600)
+    with atomic_path(target) as temporary:
+        assert temporary.stat().st_mode & 0o777 == 0o600
+    assert target.stat().st_mode & 0o777 == 0o600
+
+
 def test_written_files_follow_the_umask(tmp_path):
     write_tensors(tmp_path / "file", ARRAYS, HEADER)
     (tmp_path / "plain").write_text("")

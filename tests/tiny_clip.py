@@ -126,33 +126,6 @@ def text_features(context):
     return torch.nn.functional.normalize(features, dim=-1)
 
 
-def tuned_context(views, keep, *, steps=1, rate=5e-3, extra=lambda text: 0.0):
-    """The context after TPT's loop, with torch's gradients and AdamW.
-
-    `keep` selects views by their logits at the first step; `extra` is added to the loss.
-    """
-    import torch
-
-    views = torch.tensor(views)
-    context = initial_context().requires_grad_()
-    optimiser, kept = torch.optim.AdamW([context], rate), None
-    for _ in range(steps):
-        text = text_features(context)
-        logits = tiny_scale() * views @ text.T
-        kept = keep(logits.detach()) if kept is None else kept
-        mean = logits[kept].softmax(-1).mean(0)
-        loss = -(mean * mean.log()).sum() + extra(text)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    return context.detach()
-
-
-def lowest_entropy_views(logits, count):
-    """The `count` views of lowest entropy."""
-    return (-(logits.softmax(-1) * logits.log_softmax(-1)).sum(-1)).argsort()[:count]
-
-
 def exact_logits(contexts) -> np.ndarray:
     """(N, K): the exact model's logits of the golden's first images, each with its tuned context (N, n, width)."""
     import torch
@@ -272,3 +245,13 @@ def exact_prompts(context, *positions: str):
         parts.append(model.get_text_features(input_ids=torch.tensor(rows)).pooler_output)
         handle.remove()
     return torch.nn.functional.normalize(torch.cat(parts), dim=-1)
+
+
+def tiny_method(cls, precision: str = "float32", **settings):
+    """A method that tunes this encoder, with the golden's scale of the logits and batches of 24."""
+    text = exact_text() if precision == "float64" else tiny_text()
+    models = {"vision": tiny_vision(precision), "text": text}
+    if "batch_size" in cls.declared_parameters:
+        settings = {"batch_size": 24, **settings}
+    models = {name: models[name] for name in cls.model_parameters}
+    return cls(text.features(text.context), **{"logit_scale": tiny_scale(), **models, **settings})

@@ -38,16 +38,21 @@ class FileFormatError(ValueError):
 
 
 @contextmanager
-def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+def atomic_path(path: str | os.PathLike[str], *, mode: int | None = None) -> Iterator[Path]:
     """A temporary path next to `path`: renamed to `path` when the block succeeds, deleted when it fails.
 
-    An error of the disk, such as no space left, names `path`; a file that was there before is kept.
+    The file gets the permissions `mode`, or those of the file it replaces, or the default ones. An error of the disk,
+    such as no space left, names `path`; a file that was there before is kept.
     """
     target = output_target(path)
     with _temporary_file(target) as temporary, _errors_name(path, target, temporary):
-        # Keep the permissions of the replaced file, or use the default ones: some writers create private files.
-        with open(temporary, "xb") as handle:
-            mode = target.stat().st_mode if os.path.exists(target) else os.fstat(handle.fileno()).st_mode
+        if mode is None and os.path.exists(target):
+            mode = target.stat().st_mode
+        # Nobody else may read the temporary file of a private one. Some writers create private files: see below.
+        made = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else 0o600)
+        if mode is None:
+            mode = os.fstat(made).st_mode
+        os.close(made)
         yield temporary
         with open(temporary, "rb+") as handle:
             os.fsync(handle.fileno())

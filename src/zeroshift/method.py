@@ -71,6 +71,9 @@ class Probabilities(NamedTuple):
 Step: TypeAlias = "tuple[slice, Array | Probabilities | Callable[[slice], Iterator[Step]]]"
 """Scores of some of the rows, or a function that yields the steps of a part of them: see `Method._adapt_scores`."""
 
+Collecting: TypeAlias = Generator[tuple[slice, Array], None, Array]
+"""Yields the rows of each step and their answers; returns all answers."""
+
 _REGISTERED: dict[str, type[Method]] = {}
 
 
@@ -461,10 +464,15 @@ class Method(Shared, Declared, ABC):
         """A float64 array of zeros in the library and on the device of the prototypes, for the state of a method."""
         return Backend.of(self.prototypes).zeros(shape)
 
-    def as_own(self, numbers: np.ndarray) -> Array:
-        """A copy of a NumPy array in the library and on the device of the prototypes."""
+    def as_own(self, numbers: Array) -> Array:
+        """A copy of a NumPy array, or of an array of the state, in the library and on the device of the prototypes."""
         backend = Backend.of(self.prototypes)
         return backend.xp.asarray(numbers, device=backend.device, copy=True)
+
+    def as_float64(self, array: Array) -> Array:
+        """An array in float64, in the library and on the device of the prototypes; it may be the same memory."""
+        backend = Backend.of(self.prototypes)
+        return backend.asarray(array, backend.xp.float64)
 
     @property
     def prototypes64(self) -> Array:
@@ -546,42 +554,73 @@ class Method(Shared, Declared, ABC):
     ) -> Array:
         """The scores that `run` yields for the rows, in the library, device and precision of `given`."""
 
-        def write(steps: Iterator[Step], answer: Array) -> None:
+        def collect() -> Array:
+            steps = self._collecting(rows, given, run, learn, probabilities)
+            try:
+                while True:
+                    next(steps)
+            except StopIteration as end:
+                return end.value
+            finally:
+                steps.close()
+
+        return self._in_turn(learn, collect)
+
+    def _answering(self, features: Array, *, learn: bool) -> Collecting:
+        """`adapt` or `predict` of features (n, d) in steps: a caller may do something else after each of them.
+
+        Nothing keeps other calls away meanwhile: the caller must be the only one who uses the object.
+        """
+        check_matrix("features", features, columns=self.dimension, classes=self.n_classes)
+        run = self._adapt_scores if learn else self._predict_blocks
+        return self._collecting(self._rows(features), features, run, learn, True)
+
+    def _collecting(
+        self,
+        rows: Rows,
+        given: Array,
+        run: Callable[[Any], Iterator[tuple[slice, Array]]],
+        learn: bool,
+        probabilities: bool,
+    ) -> Collecting:
+        """`_collect` in steps, not in turn with other calls."""
+
+        def write(steps: Iterator[Step], answer: Array) -> Iterator[tuple[slice, Array]]:
             for block, scores in steps:
                 if callable(scores):
                     write_in_threads(block, scores, answer)
-                    continue
-                if isinstance(scores, Probabilities):
-                    scores = scores.values
-                elif probabilities:
-                    scores = self._probabilities(scores)
-                # torch converts numbers that it writes to a slice, but not those that it writes to single rows.
-                answer[block] = scores if isinstance(block, slice) else namespace(answer).astype(scores, answer.dtype)
+                else:
+                    if isinstance(scores, Probabilities):
+                        scores = scores.values
+                    elif probabilities:
+                        scores = self._probabilities(scores)
+                    # torch converts numbers that it writes to a slice, but not those that it writes to single rows.
+                    answer[block] = (
+                        scores if isinstance(block, slice) else namespace(answer).astype(scores, answer.dtype)
+                    )
+                yield block, answer[block]
 
         def write_in_threads(block: slice, score: Callable[[slice], Iterator[Step]], answer: Array) -> None:
             count = block.stop - block.start
             with own_threads(Backend.of(answer).library, scores=count * self.n_classes) as threads:
                 parts = [slice(block.start + part.start, block.start + part.stop) for part in threads.split(count)]
-                threads.map(lambda part: write(score(part), answer), parts)
+                threads.map(lambda part: list(write(score(part), answer)), parts)
 
-        def collect() -> Array:
-            self._check_usable()
-            backend, caller = Backend.of(self.prototypes), Backend.of(given)
-            precision = "float64" if is_double(given) else "float32"
-            with backend.computing():
-                # Not zeros: they are written anyway, and NumPy gets the memory in larger pages.
-                shape = (len(rows), self.n_classes)
-                answer = backend.xp.empty(shape, dtype=getattr(backend.xp, precision), device=backend.device)
-                steps = run(rows)
+        self._check_usable()
+        backend, caller = Backend.of(self.prototypes), Backend.of(given)
+        precision = "float64" if is_double(given) else "float32"
+        with backend.computing():
+            # Not zeros: they are written anyway, and NumPy gets the memory in larger pages.
+            shape = (len(rows), self.n_classes)
+            answer = backend.xp.empty(shape, dtype=getattr(backend.xp, precision), device=backend.device)
+            steps = run(rows)
 
-                try:
-                    write(steps, answer)
-                finally:
-                    if isinstance(steps, Generator):
-                        steps.close()  # now: what it does at its end belongs to this call
-                return caller.asarray(answer, getattr(caller.xp, precision))
-
-        return self._in_turn(learn, collect)
+            try:
+                yield from write(steps, answer)
+            finally:
+                if isinstance(steps, Generator):
+                    steps.close()  # now: what it does at its end belongs to this call
+            return caller.asarray(answer, getattr(caller.xp, precision))
 
     def _predict_blocks(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         return ((block, self._predict_scores(x)) for block, x in rows.blocks(self._predict_rows))
@@ -658,7 +697,10 @@ class OnlineMethod(Method):
         """Scores (n, K) of observed samples with the present state, which does not change."""
 
     def answer(self, observed: Any, step: Any) -> Array:
-        """Scores (n, K) of the samples just learned, if they follow from what `plan` returned; by default `score`."""
+        """Scores (n, K) of the samples of a step, if they follow from what `plan` returned; by default `score`.
+
+        With `scored = "before"` it is called before `learn`.
+        """
         return self.score(observed)
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
@@ -667,11 +709,12 @@ class OnlineMethod(Method):
 
     def _learn_and_score(self, observed: Any, samples: int) -> Array:
         """Learn from samples that are learned together; return their scores (n, K)."""
-        before = self.score(observed) if self.scored == "before" else None
         step = self.plan(observed if "batch_size" in self.declared_parameters else _first(observed))
+        # Of the class: a parameter may have the same name.
+        before = type(self).answer(self, observed, step) if self.scored == "before" else None
         with self._learning(samples):
             self.learn(step)
-        return self.answer(observed, step) if before is None else before
+        return type(self).answer(self, observed, step) if before is None else before
 
     def _predict_scores(self, features: Array) -> Array:
         return self.score(self.observe(features))
@@ -689,9 +732,11 @@ class SetMethod(Method):
     """
 
     protocol = "transductive"
+    reads_parts: ClassVar[bool] = False
+    """Whether `fit` gets `Rows`, of which it reads parts, instead of an array."""
 
     @abstractmethod
-    def fit(self, features: Array) -> tuple[Array, Mapping[str, Any]]:
+    def fit(self, features: Any) -> tuple[Array, Mapping[str, Any]]:
         """The scores (N, K) of a set (N, d), and the new value of every piece of state. Nothing changes."""
 
     @abstractmethod
@@ -700,7 +745,7 @@ class SetMethod(Method):
 
     def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
         size = getattr(self, "batch_size", None) or len(rows)
-        for batch, features in rows.blocks(size):
+        for batch, features in [(slice(0, size), rows)] if self.reads_parts else rows.blocks(size):
             scores, learned = self.fit(features)
             if batch.stop == len(rows):
                 with self._learning(len(rows), replace=True):

@@ -70,12 +70,48 @@ def _waiting_samples(tensors: Tensors) -> None:
     tensors |= {"state/means": means, "state/counts": counts, "state/sums": sums}
 
 
+def _search_by_name(tensors: Tensors) -> None:
+    """Of `b2tpt`: the arrays of the search had no prefix. Its eigenvectors were kept, too."""
+    for name in ("mean", "covariance", "path_sigma", "path_c"):
+        if f"state/{name}" in tensors:
+            tensors[f"state/search_{name}"] = tensors.pop(f"state/{name}")
+
+
+def _parameters_together(tensors: Tensors) -> None:
+    """What is trained was one array per layer, that of the second layer transposed."""
+    first, second = (tensors.pop(f"state/parameters_{i}", None) for i in (0, 1))
+    if first is not None and second is not None and first.T.shape == second.shape:
+        tensors["state/parameters"] = np.stack([first, second.T])
+    elif first is not None:
+        tensors["state/parameters"] = first
+
+
+def _keys_by_support(tensors: Tensors) -> None:
+    """Keys were sorted by the size of their class, their place in it, and their class; now as the support samples."""
+    keys, labels = tensors.pop("state/parameters_0", None), tensors.get("parameter/support/1")
+    if keys is None or labels is None or keys.ndim != 2 or labels.shape != keys.shape[:1]:
+        return
+    by_class = np.argsort(labels, kind="stable")
+    _, inverse, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    place = np.empty_like(by_class)
+    place[by_class] = np.arange(len(labels)) - np.searchsorted(labels[by_class], labels[by_class])
+    order = np.lexsort((labels, place, sizes[inverse]))
+    tensors["state/parameters"] = np.empty_like(keys)
+    tensors["state/parameters"][order] = keys
+
+
 CONVERTERS: dict[str, tuple[Callable[[Tensors], None], ...]] = {
     "tda": (_wide("positive_entries", "negative_entries", "negative_masks"),),
+    "b2tpt": (_search_by_name,),
     "boostadapter": (_wide("positive_entries", "negative_entries", "negative_masks"),),
+    "clip_adapter": (_parameters_together,),
     "cosmic": (_memory_by_class("memories_first_"), _memory_by_class("memories_second_")),
     "dmn": (_prototypes_in_bank, _memory_by_class()),
     "dota": (_wide("sums"), _waiting_samples),
+    "dpe": (_memory_by_class(),),
+    "histpt": (_wide("local", "hard"),),
     "oga": (_memory_by_class(),),
     "t3a": (_memory_by_class(),),
+    "taskres": (_parameters_together,),
+    "tip_adapter_f": (_keys_by_support,),
 }

@@ -418,7 +418,7 @@ def normalized_rows_have_unit_length(features: Array) -> None:
             assert_our_error(error, "features")
         else:
             lengths = np.linalg.norm(unit.astype(np.float64), axis=-1)
-            assert np.abs(lengths - 1).max() < 1e-5, f"rows have the lengths {lengths}"
+            assert np.abs(lengths - 1).max(initial=0) < 1e-5, f"rows have the lengths {lengths}"
         assert array_bytes(given) == before, "normalize changed its input"
 
 

@@ -1,6 +1,5 @@
 """DynaPrompt against the authors' loop on a tiny CLIP, a plain loop with torch's gradients, and its own rules."""
 
-import copy
 import json
 
 import numpy as np
@@ -9,8 +8,11 @@ import torch
 
 from goldens import golden
 from tiny_clip import exact_text, exact_views, initial_context, text_features, tiny_scale, tiny_text, tiny_views
+from zeroshift.files import FileFormatError
 from zeroshift.methods import ZeroShot
-from zeroshift.methods.dynaprompt import DynaPrompt, PromptBuffer, PromptRatings, rate_prompts, select_prompts
+from zeroshift.methods.dynaprompt import DynaPrompt, select_prompts
+from zeroshift.serialization import KIND, STATE_SCHEMA
+from zeroshift.tensor_files import read_tensors, write_tensors
 from zeroshift.testing import checks, make_problem
 from zeroshift.testing.examples import ExampleText
 
@@ -43,39 +45,19 @@ def test_the_authors_logits_residuals_and_order():
         np.testing.assert_allclose(method.buffer.residuals, AUTHORS["ctx_dynaprompt_rand"][image], rtol=0, atol=1e-6)
 
 
-def test_without_rounding_the_authors_residuals_give_our_logits():
-    method = tuner(mode="released", **SETTING)
-    for views, residuals in zip(exact_views(), AUTHORS["ctx_dynaprompt_rand"], strict=True):
-        scores = method.adapt_views_scores(views)
-        with torch.no_grad():
-            prompts = initial_context() + torch.tensor(residuals).double()[list(method.buffer.chosen)]
-            each = [tiny_scale() * text_features(prompt) @ torch.tensor(views[0]) for prompt in prompts]
-        np.testing.assert_allclose(scores, torch.stack(each).mean(0), rtol=0, atol=7e-6)
+def plain_selection(scores, first):
+    """The selection of the paper, from logits (V, M, K)."""
+    y, classes = scores.softmax(-1), scores[0].argmax(-1)
+    entropies = -(y * y.log()).sum(-1).mean(0)
+    of_class = torch.stack([y[:, i, k] for i, k in enumerate(classes)], dim=1)
+    differences = (of_class[0] - of_class[1:]).mean(0)
+    better = (entropies < entropies[first]) & (differences > differences[first])
+    return [*better.nonzero()[:, 0].tolist(), first]
 
 
-def plain_selection(scores, first, mode):
-    """The selection of the specification, from logits (V, M, K)."""
-    entropies = -(scores.softmax(-1) * scores.log_softmax(-1)).sum(-1).mean(0)
-    if mode == "paper":
-        y = scores.softmax(-1)
-        classes = scores[0].argmax(-1)
-        of_class = torch.stack([y[:, i, k] for i, k in enumerate(classes)], dim=1)
-        differences = (of_class[0] - of_class[1:]).mean(0)
-        better = [
-            i for i in range(scores.shape[1]) if entropies[i] < entropies[first] and differences[i] > differences[first]
-        ]
-        return [*better, first]
-    differences = (scores[0].max(-1)[0] - scores[1:].max(-1)[0]).mean(0)
-    by_entropy, by_difference = entropies.argsort(descending=True), differences.argsort(descending=True)
-    rank = by_entropy.tolist().index(first)
-    both = set(by_entropy[min(rank + 1, len(by_entropy) - 1) :].tolist()) & set(by_difference[:rank].tolist())
-    return [*by_entropy[sorted(both)].tolist(), first]
-
-
-@pytest.mark.parametrize("mode", ["paper", "released"])
-def test_a_plain_loop_agrees(mode):
+def test_a_plain_loop_of_the_paper_agrees():
     """The whole buffer is a parameter of torch's AdamW, with gradients through every prompt."""
-    method = tuner(mode=mode, **SETTING)
+    method = tuner(**SETTING)
     buffer = torch.tensor(RANDOM).double().requires_grad_()
     order, uses, several = list(range(5)), [0] * 5, 0
     for views in exact_views()[:7]:
@@ -86,7 +68,7 @@ def test_a_plain_loop_agrees(mode):
                 buffer[order[0]] = 0
         optimiser = torch.optim.AdamW([buffer], 5e-3)
         scores = torch.stack([tiny_scale() * image @ text_features(initial_context() + r).T for r in buffer], dim=1)
-        chosen = plain_selection(scores.detach(), order[0], mode)
+        chosen = plain_selection(scores.detach(), order[0])
         for i in chosen:
             order = [*(n for n in order if n != i), i]
             uses[i] += 1
@@ -108,100 +90,16 @@ def test_a_plain_loop_agrees(mode):
     assert several > 2
 
 
-def test_a_single_prompt_is_tpt_without_restoring():
-    """Steps follow each other, each with a fresh optimiser; only the residual decays."""
-    method = tuner(n_prompts=1, view_ratio=0.2)
-    words, residual = initial_context(), torch.zeros_like(initial_context())
-    for views in exact_views()[:4]:
-        traced = residual.clone().requires_grad_()
-        scores = tiny_scale() * torch.tensor(views) @ text_features(words + traced).T
-        kept = (-(scores.softmax(-1) * scores.log_softmax(-1)).sum(-1)).argsort()[:6]
-        mean = scores[kept].softmax(-1).mean(0)
-        (-(mean * mean.log()).sum()).backward()
-        residual = residual * (1 - 5e-5) - 5e-3 * traced.grad / (traced.grad.abs() + 1e-8)
-        method.adapt_views(views)
-        np.testing.assert_allclose(method.buffer.residuals[0], residual, rtol=0, atol=1e-9)
-    assert method.buffer.uses == (4,)
-
-
-@pytest.mark.parametrize("mode", ["paper", "released"])
-def test_rate_zero_is_zero_shot(mode):
-    method = tuner(rate=0.0, mode=mode)
-    expected = ZeroShot(method.prototypes, logit_scale=tiny_scale()).predict(exact_views()[:, 0])
-    np.testing.assert_allclose(method.adapt_views(exact_views()), expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("mode", ["paper", "released"])
-def test_every_prompt_is_used_and_reset_only_when_all_were_used(mode):
-    method, images = example(n_prompts=4, mode=mode)
-    recycled = 0
-    for views in images:
-        before = method.buffer
-        method.adapt_views(views)
-        after = method.buffer
-        assert sorted(after.order) == [0, 1, 2, 3]
-        assert before.order[0] in after.chosen
-        assert after.order[-1] == after.chosen[-1] == before.order[0]
-        used = [after.chosen.count(i) for i in range(4)]
-        gained = np.subtract(after.uses, before.uses)
-        if 0 in before.uses:
-            np.testing.assert_array_equal(gained, used)
-        else:
-            recycled += 1
-            assert after.uses[before.order[0]] == used[before.order[0]]
-    assert recycled > 10
-
-
-def test_gradients_change_the_chosen_prompts_and_decay_all():
-    method, images = example(n_prompts=3, residuals=np.random.default_rng(2).normal(size=(3, 2, 3)))
-    before = method.buffer.residuals
-    method.adapt_views(images[0])
-    after, chosen = method.buffer.residuals, set(method.buffer.chosen)
-    assert chosen != {0, 1, 2}
-    for i in range(3):
-        decayed = before[i] * (1 - 5e-3 * 0.01)
-        if i in chosen:
-            assert np.abs(after[i] - decayed).max() > 1e-3
-        else:
-            np.testing.assert_array_equal(after[i], decayed)
-
-
-def test_selection_of_the_paper_by_hand():
-    """Prompt 0 is the reference: 1 has only lower entropy, 2 only a larger difference, 3 both; ties do not count."""
-    ratings = PromptRatings(np.array([0.5, 0.4, 0.6, 0.3, 0.5, 0.4]), np.array([0.1, 0.1, 0.3, 0.2, 0.2, 0.0]))
-    assert select_prompts(ratings, 0, "paper") == (3, 0)
-    assert select_prompts(ratings, 3, "paper") == (3,)
-    assert select_prompts(ratings, 2, "paper") == (2,)
-
-
 def test_released_selection_by_hand():
     """By entropy 4 3 2 1 0, by difference 0 1 2 3 4: for reference 2, of rank 2, {1, 0} have lower entropy, {0, 1} are
     cut off the list of differences, and 0 and 1, used as ranks, are prompts 4 and 3, those of highest entropy."""
-    ratings = PromptRatings(np.arange(5.0), np.arange(5.0)[::-1])
-    assert select_prompts(ratings, 2, "released") == (4, 3, 2)
-    assert select_prompts(ratings, 4, "released") == (4,)
+    ratings = np.arange(5.0), np.arange(5.0)[::-1]
+    assert select_prompts(*ratings, 2, "released") == (4, 3, 2)
+    assert select_prompts(*ratings, 4, "released") == (4,)
     # The most confident prompt is compared with itself, and selected.
-    assert select_prompts(ratings, 0, "released") == (4, 0)
+    assert select_prompts(*ratings, 0, "released") == (4, 0)
     # An index that equals the reference's own rank selects it twice.
-    assert select_prompts(PromptRatings(np.array([3.0, 1.0, 2.0]), np.array([0.0, 2.0, 1.0])), 2, "released") == (2, 2)
-
-
-def test_a_prompt_chosen_twice_counts_twice():
-    buffer = PromptBuffer(np.zeros((3, 1, 1)), (1, 0, 2), (0, 0, 0), (), np.eye(2))
-    after = buffer.updated((1, 0, 1), buffer.residuals, buffer.head)
-    assert (after.order, after.uses, after.chosen) == ((2, 0, 1), (1, 2, 0), (1, 0, 1))
-
-
-def test_ratings_by_hand():
-    """The image is of class 0, its other views of class 1: equally confident, but not about class 0."""
-    scores = np.log(np.array([[[0.8, 0.2], [0.2, 0.8]], [[0.8, 0.2], [0.6, 0.4]]]))
-    np.testing.assert_allclose(rate_prompts(scores, "paper").differences, [0.6, 0.2], atol=1e-9)
-    np.testing.assert_allclose(rate_prompts(scores, "released").differences, [0.0, np.log(0.8 / 0.6)], atol=1e-9)
-    y = np.exp(scores)
-    np.testing.assert_allclose(rate_prompts(scores, "paper").entropies, -(y * scores).sum(2).mean(1), atol=1e-9)
-    np.testing.assert_array_equal(rate_prompts(scores[:, :1], "paper").differences, [0, 0])
-    ours = rate_prompts(torch.tensor(scores), "paper")
-    np.testing.assert_array_equal(ours.differences, rate_prompts(scores, "paper").differences)
+    assert select_prompts(np.array([3.0, 1.0, 2.0]), np.array([0.0, 2.0, 1.0]), 2, "released") == (2, 2)
 
 
 @pytest.mark.parametrize("mode", ["paper", "released"])
@@ -214,13 +112,20 @@ def test_equal_prompts_are_used_in_order(mode):
         assert mode == "released" or method.buffer.chosen == (expected,)
 
 
+def test_a_single_prompt_is_never_reset():
+    method, images = example(n_prompts=1)
+    method.adapt_views(images[:4])
+    assert method.buffer.uses == (4,)
+    assert np.abs(method.buffer.residuals).max() > 2 * method.rate
+
+
 def test_predict_uses_the_prompts_chosen_last():
     method, images = example(n_prompts=4)
     zero_shot = ZeroShot(method.prototypes, logit_scale=20.0).predict(images[:, 0])
     np.testing.assert_allclose(method.predict(images[:, 0]), zero_shot, rtol=0, atol=1e-12)
     for views in images[:6]:
         answer = method.adapt_views_scores(views)
-        np.testing.assert_array_equal(method.predict_scores(views[0]), answer)
+        np.testing.assert_allclose(method.predict_scores(views[0]), answer, rtol=0, atol=1e-12)
     buffer = method.buffer
     each = [method.text.features(method.text.context + buffer.residuals[i]) for i in buffer.chosen]
     expected = 20.0 * np.mean([images[9, 0] @ text.T for text in each], axis=0)
@@ -235,42 +140,27 @@ def test_text_features_of_initial_prompts_are_not_computed_again():
     assert len(calls) == 1  # of the one prompt that was tuned
 
 
-@pytest.mark.parametrize("library", [np.asarray, torch.tensor])
-def test_saved_and_continued(tmp_path, library):
-    problem, (_, images) = make_problem(samples=240), example()
-    prototypes = library(problem.prototypes)
-    residuals = library(np.random.default_rng(3).normal(scale=0.1, size=(3, 2, 3)))
-    text = ExampleText(problem.prototypes)
-    method = DynaPrompt(prototypes, text=text, logit_scale=20.0, n_prompts=3, residuals=residuals)
-    method.adapt_views(library(images[:7]))
-    method.save(tmp_path / "state.safetensors")
-    loaded = DynaPrompt.load(tmp_path / "state.safetensors", text=text)
-    for name in ("order", "uses", "chosen"):
-        assert getattr(loaded.buffer, name) == getattr(method.buffer, name)
-    rest = library(images[7:])
-    assert bool((loaded.adapt_views(rest) == method.adapt_views(rest)).all())
-
-
-def test_a_state_of_another_buffer_raises():
-    buffer = example(n_prompts=3)[0].buffer
-    arrays, values = buffer.state()
-    assert buffer.restore(arrays, values).order == buffer.order
-    for name, wrong in (("order", [0, 0, 1]), ("uses", [0, 0]), ("chosen", [3])):
-        with pytest.raises(ValueError, match="prompts"):
-            buffer.restore(arrays, {**values, name: wrong})
-    with pytest.raises(ValueError, match=r"residuals has the shape \(2, 2, 3\), not \(3, 2, 3\)"):
-        buffer.restore({**arrays, "residuals": arrays["residuals"][:2]}, values)
+@pytest.mark.parametrize(
+    "wrong", [{"order": [0, 0, 1]}, {"order": [0.0, 1, 2]}, {"uses": [0, 0]}, {"uses": [0, -1, 0]}, {"chosen": [3]}]
+)
+def test_a_state_of_another_buffer_is_refused(tmp_path, wrong):
+    method, images = example(n_prompts=3)
+    method.adapt_views(images[:2])
+    method.save(path := tmp_path / "state.safetensors")
+    arrays, header = read_tensors(path, kind=KIND, schema=STATE_SCHEMA)
+    write_tensors(path, arrays, {**header, "values": {**header["values"], **wrong}})
+    with pytest.raises(FileFormatError, match="do not fit 3 prompts"):
+        DynaPrompt.load(path, text=method.text)
 
 
 @pytest.mark.parametrize(
     ("residuals", "kind", "message"),
     [
-        ([[0.0]], TypeError, "residuals must be a NumPy array or a torch tensor; got list"),
-        (np.zeros((3, 2, 3), dtype=int), TypeError, "floating-point .* got int64"),
-        (np.zeros((4, 2, 3)), ValueError, r"= \(3, 2, 3\); got \(4, 2, 3\)"),
-        (np.full((3, 2, 3), np.nan), ValueError, "NaN or infinity"),
+        ([[0.0]], TypeError, "residuals must be an array; got list"),
+        (np.zeros((4, 2, 3)), ValueError, r"residuals must have the shape \(3, 2, 3\); got \(4, 2, 3\)"),
+        (np.full((3, 2, 3), np.nan), ValueError, "residuals must hold finite numbers"),
     ],
-    ids=["list", "integers", "shape", "nan"],
+    ids=["list", "shape", "nan"],
 )
 def test_residuals_that_do_not_fit_raise(residuals, kind, message):
     with pytest.raises(kind, match=message):
@@ -285,7 +175,6 @@ def test_given_residuals_are_initial_values_and_do_not_change():
     np.testing.assert_array_equal(method.residuals, residuals)
     method.reset()
     np.testing.assert_array_equal(method.buffer.residuals, residuals)
-    assert "residuals=<(3, 2, 3)>" in repr(copy.deepcopy(method))
 
 
 QUICK = (

@@ -1,4 +1,4 @@
-"""GDA-CLIP: the authors' Gaussians and logits, a plain version of it, and properties of the formula."""
+"""GDA-CLIP: the authors' Gaussians and logits, and what is particular to it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ import pytest
 import torch
 
 from goldens import first_shots, golden, problem
-from plain import gda_clip as plain
 from zeroshift import ZeroShot
 from zeroshift.arrays import to_numpy
 from zeroshift.methods import GDACLIP
-from zeroshift.methods._shared import few_shot as weight_search
-from zeroshift.testing import check_method, make_problem
-from zeroshift.testing.examples import example_support
+from zeroshift.testing import make_problem
 
 TOLERANCE = 6e-4
 """Four times the difference between an independent float64 version and the authors' float32 one."""
@@ -22,25 +19,12 @@ FOUND = {16: 1.0, 4: 0.1, 1: 1e-4}
 """The alphas that the authors' code finds, by number of shots."""
 
 
-def validation(dtype="float32"):
-    given = problem(dtype)
-    return given["val_features"], given["val_labels"]
-
-
-def other_problem(seed):
-    """(prototypes, support, validation, features)."""
-    made = make_problem(classes=5, dimension=12, samples=200, seed=seed)
-    parts = [(made.features[a:b], made.labels[a:b]) for a, b in ((0, 60), (60, 120))]
-    return made.prototypes, *parts, made.features[120:]
-
-
 @pytest.mark.parametrize("shots", [16, 4, 1])
-@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
+@pytest.mark.parametrize(("dtype", "convert"), [("float32", np.asarray), ("float64", torch.tensor)])
 def test_authors_logits(shots, dtype, convert):
     given = problem(dtype)
     features, labels = first_shots(shots, dtype)
-    val = convert(validation(dtype)[0]), validation()[1]
+    val = convert(given["val_features"]), given["val_labels"]
     method = GDACLIP(convert(given["prototypes"]), support=(convert(features), labels), validation=val)
     assert method.chosen == {"alpha": FOUND[shots]}
     answer = to_numpy(method.adapt_scores(convert(given["features"])))
@@ -50,41 +34,21 @@ def test_authors_logits(shots, dtype, convert):
     np.testing.assert_array_equal(answer.argmax(axis=1), expected.argmax(axis=1))
 
 
-@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
-def test_authors_gaussians(dtype):
-    given = problem(dtype)
-    method = GDACLIP(given["prototypes"], support=first_shots(16, dtype))
-    theirs = golden("gda_clip")
+def test_authors_gaussians():
+    given, theirs = problem(), golden("gda_clip")
+    method = GDACLIP(given["prototypes"], support=first_shots(16))
     np.testing.assert_allclose(method.means, theirs["means16"], rtol=0, atol=1e-6)
     np.testing.assert_allclose(method.precision_matrix, theirs["precision16"], rtol=0, atol=TOLERANCE)
     answer = method.predict_scores(given["features"])
     np.testing.assert_allclose(answer, theirs["alpha1_16_logits"], rtol=0, atol=TOLERANCE)
     # The weight of the text grows with logit_scale: at nearly 0 only the Gaussians remain.
-    alone = GDACLIP(given["prototypes"], support=first_shots(16, dtype), logit_scale=1e-9).predict_scores
+    alone = GDACLIP(given["prototypes"], support=first_shots(16), logit_scale=1e-9).predict_scores
     np.testing.assert_allclose(alone(given["features"]), theirs["gda_only16_scores"], rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_plain_version_on_other_problems(seed):
-    prototypes, support, val, features = other_problem(seed)
-    method = GDACLIP(prototypes, support=support, validation=val, logit_scale=20.0)
-    details = {}
-    expected = plain.scores(
-        torch.tensor(features),
-        torch.tensor(prototypes),
-        support=tuple(map(torch.tensor, support)),
-        validation=tuple(map(torch.tensor, val)),
-        logit_scale=20.0,
-        details=details,
-    )
-    assert method.chosen == {"alpha": details["alpha"]}
-    np.testing.assert_allclose(method.predict_scores(features), expected, rtol=0, atol=1e-9)
-
-
 def test_one_sample_per_class_is_zero_shot():
-    prototypes, _, val, features = other_problem(0)
-    support = val[0][:5], np.arange(5)
-    answer = GDACLIP(prototypes, support=support, alpha=100.0).predict(features)
+    prototypes, features = problem("float64")["prototypes"], problem("float64")["features"]
+    answer = GDACLIP(prototypes, support=first_shots(1, "float64"), alpha=100.0).predict(features)
     np.testing.assert_allclose(answer, ZeroShot(prototypes).predict(features), rtol=0, atol=1e-9)
 
 
@@ -109,24 +73,12 @@ def test_the_text_decides_about_a_class_without_support():
 
 
 def test_a_single_class_may_have_support():
-    prototypes, (features, labels), _, stream = other_problem(5)
-    one = labels == 1
-    assert np.isfinite(GDACLIP(prototypes, support=(features[one], labels[one])).predict(stream)).all()
+    made = make_problem(classes=5, dimension=12, samples=60)
+    one = made.labels == 1
+    method = GDACLIP(made.prototypes, support=(made.features[one], made.labels[one]))
+    assert np.isfinite(method.predict(made.features)).all()
 
 
 def test_the_smallest_of_equally_good_weights_is_chosen():
     support = np.eye(4)[[0, 0, 1, 2, 3]], np.array([0, 0, 1, 2, 3])
     assert GDACLIP(np.eye(4), support=support, validation=support).chosen == {"alpha": 1e-4}
-
-
-def test_block_size_does_not_change_results(monkeypatch):
-    prototypes, support, val, _ = other_problem(6)
-    chosen = GDACLIP(prototypes, support=support, validation=val).chosen
-    monkeypatch.setattr(weight_search, "WORK_NUMBERS", 7 * prototypes.shape[1])
-    assert GDACLIP(prototypes, support=support, validation=val).chosen == chosen
-
-
-@pytest.mark.slow  # tests/common runs the same checks one by one
-@pytest.mark.parametrize("parameters", [{}, {"validation": example_support}])
-def test_common_checks(parameters):
-    assert not check_method(GDACLIP, parameters=parameters).failed

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from prompt_loops import clip_text, images, in_torch
-from tiny_clip import tiny_scale, tiny_text, tiny_views
-from zeroshift.arrays import Backend, to_numpy
-from zeroshift.methods.histpt import HisTPT, TextHistory, retrieve_logits
+from prompt_loops import images, in_torch
+from zeroshift.methods.histpt import HisTPT
 from zeroshift.testing import checks
 from zeroshift.testing.examples import ExampleText
 
@@ -85,25 +83,6 @@ def test_a_plain_loop_agrees(parameters, n_views):
     np.testing.assert_allclose(method.context, context, rtol=0, atol=1e-10)
 
 
-def test_a_plain_loop_agrees_on_a_tiny_clip():
-    text, views = tiny_text(), tiny_views()
-    parameters = {**DEFAULTS, **SMALL, "rate": 5e-3}
-    prompted, fused, context, *_ = plain_loop(
-        torch.tensor(views),
-        clip_text,
-        torch.tensor(text.context),
-        tiny_scale(),
-        **parameters,
-    )
-    for answer, expected in (("prompt", prompted), ("fused", fused)):
-        method = HisTPT(text.features(text.context), text=text, logit_scale=tiny_scale(), answer=answer, **parameters)
-        scores = method.adapt_views_scores(views)
-        np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-4)
-        np.testing.assert_array_equal(scores.argmax(axis=1), expected.argmax(1))
-        np.testing.assert_allclose(method.context, context, rtol=0, atol=2e-6)
-        assert np.abs(method.context - text.context).max() > 0.01
-
-
 def test_the_first_image_fills_every_bank_and_is_predicted_zero_shot():
     prototypes, views = images(24, 7)
     method = HisTPT(prototypes, text=ExampleText(prototypes), logit_scale=SCALE, answer="fused")
@@ -113,51 +92,6 @@ def test_the_first_image_fills_every_bank_and_is_predicted_zero_shot():
     assert (banks["local"].shape, banks["hard"].shape, banks["global"].shape) == ((32, 5, 12), (32, 5, 12), (5, 12))
     for bank in banks.values():
         np.testing.assert_allclose(bank, np.broadcast_to(prototypes, bank.shape), rtol=0, atol=1e-12)
-
-
-def test_banks_have_a_fixed_length_and_the_newest_first():
-    prototypes, views = images(24, 7)
-    text = ExampleText(prototypes)
-    method = HisTPT(prototypes, text=text, logit_scale=SCALE, **SMALL)
-    used = []
-    for image in views:
-        used.insert(0, text.features(method.context))
-        method.adapt_views(image)
-        banks = method.banks
-        assert (len(banks["local"]), len(banks["hard"])) == (4, 3)
-        expected = [*used, *[used[-1]] * 3][:4]
-        np.testing.assert_array_equal(banks["local"], expected)
-
-
-def test_entries_of_the_banks_by_hand():
-    """One class in one dimension; entropies 1, 3, 2, 2: the hardest is the second; then, of equal ones, the newer."""
-    history = TextHistory(Backend.of(np.eye(1)), (1, 1), sizes=(2, 2), n_hard=1, momentum=0.5, dtype=np.float64)
-    expected = [
-        # newest hard entry; global, local mean, hard mean
-        (10.0, (10.0, 10.0, 10.0)),
-        (20.0, (0.5 * 10 + 0.5 * 10, 15.0, 15.0)),  # 10 is the oldest of both
-        (20.0, (0.5 * 10 + 0.5 * 20, 25.0, 20.0)),  # 20 is
-        (40.0, (0.5 * 15 + 0.5 * 25, 35.0, 30.0)),  # 30 and 20 are
-    ]
-    for image, (value, entropy) in enumerate(((10.0, 1.0), (20.0, 3.0), (30.0, 2.0), (40.0, 2.0))):
-        update = history.update(np.array([[value]]), entropy, image)
-        history.apply(update)
-        hard, prototypes = expected[image]
-        assert float(update.hard[0, 0]) == hard
-        np.testing.assert_allclose(update.prototypes[:, 0, 0], prototypes, rtol=1e-15)
-
-
-def test_a_more_confident_bank_has_more_weight():
-    confident, uncertain = np.eye(2), np.full((2, 2), 0.5**0.5)
-    x = np.array([[0.96, 0.28]])
-    by_bank = np.array([10 * x[0] @ bank.T for bank in (confident, uncertain)])
-    y = np.exp(by_bank) / np.exp(by_bank).sum(axis=1, keepdims=True)
-    weights = np.exp((y * np.log(y)).sum(axis=1))
-    weights /= weights.sum()
-    assert weights[0] > weights[1]
-    np.testing.assert_allclose(
-        retrieve_logits(x, np.stack([confident, uncertain]), 10.0), (weights @ by_bank)[None, :], rtol=1e-12
-    )
 
 
 def test_predict_uses_the_present_prompt_or_banks():
@@ -175,71 +109,10 @@ def test_predict_uses_the_present_prompt_or_banks():
     np.testing.assert_allclose(fused.predict_scores(views[-1, 0]), last, rtol=0, atol=1e-12)
 
 
-def test_rate_zero_is_zero_shot_and_momentum_one_keeps_the_first_features():
-    prototypes, views = images(24, 7)
-    text = ExampleText(prototypes)
-    fixed = HisTPT(prototypes, text=text, logit_scale=SCALE, rate=0.0)
-    np.testing.assert_allclose(fixed.adapt_views_scores(views), SCALE * views[:, 0] @ prototypes.T, atol=1e-10)
-    method = HisTPT(prototypes, text=text, logit_scale=SCALE, **{**SMALL, "momentum": 1.0})
-    method.adapt_views(views)
-    np.testing.assert_allclose(method.banks["global"], prototypes, rtol=0, atol=1e-12)
-    assert np.abs(method.banks["local"] - prototypes).max() > 1e-3
-
-
 def test_n_hard_above_local_size_raises():
     prototypes, _ = images(24, 7)
     with pytest.raises(ValueError, match=r"n_hard must be at most local_size, 8.*got 16\. Fix: n_hard=8"):
         HisTPT(prototypes, text=ExampleText(prototypes), local_size=8)
-
-
-def test_banks_have_the_precision_of_the_prototypes():
-    prototypes, views = images(24, 7)
-    text = ExampleText(prototypes)
-    narrow = HisTPT(prototypes.astype("float32"), text=text, logit_scale=SCALE, answer="fused")
-    wide = HisTPT(prototypes, text=text, logit_scale=SCALE, answer="fused")
-    np.testing.assert_allclose(narrow.adapt_views_scores(views), wide.adapt_views_scores(views), rtol=0, atol=1e-5)
-    assert narrow.banks["hard"].dtype == np.float32
-    assert wide.banks["hard"].dtype == np.float64
-
-
-class InterruptingText(ExampleText):
-    """Raises KeyboardInterrupt at the n-th call."""
-
-    remaining_calls = None
-
-    def _count(self):
-        if self.remaining_calls is not None:
-            self.remaining_calls -= 1
-            if self.remaining_calls == 0:
-                raise KeyboardInterrupt
-
-    def features(self, context):
-        self._count()
-        return super().features(context)
-
-    def pull_back(self, context, upstream):
-        self._count()
-        return super().pull_back(context, upstream)
-
-
-@pytest.mark.parametrize("stop", [1, 2, 3, 4, 7])
-@pytest.mark.parametrize("library", ["numpy", "torch"])
-def test_an_interrupted_call_continues_after_the_last_counted_image(stop, library):
-    prototypes, views = images(24, 7)
-    if library == "torch":
-        prototypes = torch.tensor(prototypes)
-    text = InterruptingText(prototypes)
-    uninterrupted = HisTPT(prototypes, text=text, logit_scale=SCALE, answer="fused", **SMALL)
-    expected = uninterrupted.adapt_views(views)
-    method = uninterrupted.clone()
-    method.adapt_views(views[:6])
-    text.remaining_calls = stop
-    with pytest.raises(KeyboardInterrupt):
-        method.adapt_views(views[6:])
-    text.remaining_calls = None
-    assert method.n_seen == 6 + (stop - 1) // 2
-    np.testing.assert_allclose(method.adapt_views(views[method.n_seen :]), expected[6 + (stop - 1) // 2 :], atol=1e-12)
-    np.testing.assert_allclose(to_numpy(method.context), to_numpy(uninterrupted.context), rtol=0, atol=1e-12)
 
 
 FUSED = (

@@ -1,4 +1,4 @@
-"""TIMO: the authors' text weights and logits, a plain version of it, and properties of the formula."""
+"""TIMO and TIMO-S: the authors' text weights, logits and choices, and what is particular to them."""
 
 from __future__ import annotations
 
@@ -9,85 +9,97 @@ import torch
 from goldens import first_shots, golden, problem
 from plain import timo as plain
 from zeroshift.arrays import normalize, to_numpy
-from zeroshift.methods import TIMO
-from zeroshift.testing import check_method, make_problem
-from zeroshift.testing.examples import example_support
+from zeroshift.methods import TIMO, TIMOS, create
+from zeroshift.testing import make_problem
 
 TOLERANCE = 1e-3
 """Three times the difference between an independent float64 version and the authors' float32 one."""
 
-FOUND = {16: 10.0, 4: 100.0}
-"""The alphas that the authors' code finds, by number of shots."""
+kinds = pytest.mark.parametrize(("dtype", "convert"), [("float32", np.asarray), ("float64", torch.tensor)])
 
 
-def validation(dtype="float32"):
+def authors_method(cls, shots, dtype="float32", convert=np.asarray):
+    """The method with the inputs of the authors' output."""
     given = problem(dtype)
-    return given["val_features"], given["val_labels"]
+    features, labels = first_shots(shots, dtype)
+    return cls(
+        convert(given["prototypes"]),
+        prompts=convert(given["prompts"]),
+        support=(convert(features), labels),
+        validation=(convert(given["val_features"]), given["val_labels"]),
+    )
 
 
-def other_problem(seed, prompts=4):
+def other_problem(seed, prompts=7):
     """(prototypes, prompts, support, validation, features)."""
     made = make_problem(classes=5, dimension=12, samples=200, seed=seed)
     noise = np.random.default_rng(seed).normal(size=(5, prompts, 12))
-    spread = normalize((made.prototypes[:, None, :] + 0.2 * noise).reshape(-1, 12)).reshape(noise.shape)
+    spread = normalize((made.prototypes[:, None, :] + 0.4 * noise).reshape(-1, 12)).reshape(noise.shape)
     parts = [(made.features[a:b], made.labels[a:b]) for a, b in ((0, 60), (60, 120))]
     return made.prototypes, spread, *parts, made.features[120:]
 
 
-@pytest.mark.parametrize("shots", [16, 4])
-@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
-def test_authors_logits(shots, dtype, convert):
-    given = problem(dtype)
-    features, labels = first_shots(shots, dtype)
-    method = TIMO(
-        convert(given["prototypes"]),
-        prompts=convert(given["prompts"]),
-        support=(convert(features), labels),
-        validation=(convert(validation(dtype)[0]), validation()[1]),
-    )
-    assert method.chosen == {"alpha": FOUND[shots]}
-    answer = to_numpy(method.adapt_scores(convert(given["features"])))
-    expected = golden("timo")[f"shots{shots}_logits"]
+@kinds
+@pytest.mark.parametrize(
+    ("cls", "shots", "array", "chosen"),
+    [
+        (TIMO, 16, "shots16_logits", {"alpha": 10.0}),
+        (TIMO, 4, "shots4_logits", {"alpha": 100.0}),
+        (TIMOS, 16, "timo_s_shots16_logits", {"transferred": 1, "alpha": 100.0}),
+        (TIMOS, 4, "timo_s_shots4_logits", {}),
+    ],
+)
+def test_authors_logits_and_choices(cls, shots, array, chosen, dtype, convert):
+    method = authors_method(cls, shots, dtype, convert)
+    assert chosen.items() <= method.chosen.items()
+    answer = to_numpy(method.adapt_scores(convert(problem(dtype)["features"])))
+    expected = golden("timo")[array]
     assert answer.dtype == dtype
     np.testing.assert_allclose(answer, expected, rtol=0, atol=TOLERANCE)
     np.testing.assert_array_equal(answer.argmax(axis=1), expected.argmax(axis=1))
 
 
-@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
-def test_authors_text_weights(dtype):
-    given = problem(dtype)
-    method = TIMO(given["prototypes"], prompts=given["prompts"], support=first_shots(16, dtype))
-    np.testing.assert_allclose(method.text, golden("timo")["igt_weights16"].T, rtol=0, atol=1e-6)
+@pytest.mark.parametrize(("cls", "array"), [(TIMO, "igt_weights16"), (TIMOS, "igt_weights16_search")])
+def test_authors_text_weights(cls, array):
+    method = authors_method(cls, 16)
+    np.testing.assert_allclose(method.text, golden("timo")[array].T, rtol=0, atol=1e-6)
     before = method.text
     method.text[:] = 0
     np.testing.assert_array_equal(method.text, before)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.parametrize("transferred", [None, 1, 3, 7])
-def test_plain_version_on_other_problems(seed, transferred):
-    prototypes, prompts, support, val, features = other_problem(seed)
-    given = {"gamma": 20.0}
-    method = TIMO(prototypes, prompts=prompts, support=support, validation=val, transferred=transferred, **given)
-    details = {}
+@pytest.mark.parametrize("transferred", [1, 3, 12])
+def test_plain_version_with_other_numbers_of_prompts(transferred):
+    prototypes, prompts, support, val, features = other_problem(1)
+    method = TIMO(prototypes, prompts=prompts, support=support, validation=val, transferred=transferred, gamma=20.0)
     expected = plain.scores(
         torch.tensor(features),
         prompts=torch.tensor(prompts),
         support=tuple(map(torch.tensor, support)),
         validation=tuple(map(torch.tensor, val)),
         copies=transferred,
-        details=details,
-        **given,
+        gamma=20.0,
     )
-    assert method.chosen == {"alpha": details["alpha"]}
     np.testing.assert_allclose(method.predict_scores(features), expected, rtol=0, atol=1e-9 * method.chosen["alpha"])
 
 
-def test_a_single_prompt_is_the_text():
-    prototypes, _, support, _, _ = other_problem(0)
-    method = TIMO(prototypes, prompts=prototypes[:, None, :], support=support)
-    np.testing.assert_allclose(method.text, prototypes, rtol=0, atol=1e-12)
+@pytest.mark.parametrize("candidates", [10, 4])
+def test_the_plain_search_of_timo_s(candidates):
+    prototypes, prompts, support, val, features = other_problem(2)
+    method = TIMOS(prototypes, prompts=prompts, support=support, validation=val, candidates=candidates)
+    details = {}
+    expected = plain.searched_scores(
+        torch.tensor(features),
+        prompts=torch.tensor(prompts),
+        support=tuple(map(torch.tensor, support)),
+        validation=tuple(map(torch.tensor, val)),
+        candidates=candidates,
+        details=details,
+    )
+    assert (method.chosen["transferred"], method.chosen["alpha"]) == (details["copies"], details["alpha"])
+    np.testing.assert_allclose(method.predict_scores(features), expected, rtol=0, atol=1e-9 * method.chosen["alpha"])
+    given = TIMO(prototypes, prompts=prompts, support=support, **method.chosen)
+    np.testing.assert_array_equal(given.predict(features), method.predict(features))
 
 
 def test_gamma_moves_from_the_mean_of_the_prompts_to_the_best_of_them():
@@ -134,11 +146,18 @@ def test_prompts_orthogonal_to_the_images_have_equal_weights():
     assert np.isfinite(method.predict(np.eye(6))).all()
 
 
-def test_presets():
-    assert {name: TIMO.preset(name)["gamma"] for name in TIMO.presets} == {"imagenet": 1.0, "oxford_flowers": 100.0}
+def test_more_candidates_than_numbers_of_prompts():
+    prototypes, prompts, support, val, _ = other_problem(6, prompts=2)
+    few, many = (
+        TIMOS(prototypes, prompts=prompts, support=support, validation=val, candidates=candidates).chosen
+        for candidates in (4, 50)
+    )
+    assert few == many
 
 
-@pytest.mark.slow  # tests/common runs the same checks one by one
-@pytest.mark.parametrize("parameters", [{}, {"validation": example_support}])
-def test_common_checks(parameters):
-    assert not check_method(TIMO, parameters=parameters).failed
+def test_timo_s_requires_validation():
+    prototypes, prompts, support, _, _ = other_problem(0)
+    with pytest.raises(TypeError, match=r"validation must be a pair .* got None. Fix: pass one, or use TIMO"):
+        TIMOS(prototypes, prompts=prompts, support=support, validation=None)
+    with pytest.raises(TypeError, match="TIMOS needs validation"):
+        create("timo_s", prototypes, prompts=prompts, support=support)

@@ -1,4 +1,4 @@
-"""TIP-X: the authors' logits and choices, a plain version, a case by hand, and properties of the formula."""
+"""TIP-X: the authors' logits and choices, a plain version, and what is particular to it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ import pytest
 import torch
 
 from goldens import first_shots, golden, problem
+from labelled_problem import unbalanced
 from plain import tip_x as plain
 from zeroshift.arrays import to_numpy
-from zeroshift.methods import TipAdapter, TipX, tip_x
-from zeroshift.methods._shared import few_shot
-from zeroshift.testing import check_method, make_problem
-from zeroshift.testing.examples import example_support
+from zeroshift.methods import TipAdapter, TipX
 
 TOLERANCE = 1.5e-3
 """Twice the difference between an independent float64 version and the authors' float32 one; rescaling magnifies errors
 of the divergences by a hundred, and the authors search large weights."""
 
-SEARCH = {"search_alpha": (0.0, 9.0), "search_beta": (1.0, 9.0), "search_gamma": (0.1, 5.0), "search_steps": (8, 6)}
-FIXED = {"search_alpha": (1, 1), "search_beta": (5.5, 5.5), "search_gamma": (1, 1), "search_steps": (1, 1)}
-"""A search with one candidate: the authors' ranges of cosines are those of the validation samples."""
+# The authors' ranges of cosines are those of the validation samples: a search with one candidate has them, too.
+RUNS = {
+    "shots16_logits": (16, golden("tip_x")["best16_alpha_beta_gamma"], {}),
+    "fixed16_logits": (16, (1.0, 5.5, 1.0), {}),
+    "fixed16_testrange_logits": (16, None, {}),
+    "alt4_logits": (4, golden("tip_x")["alt4_best_alpha_beta_gamma"], {"temperature": 0.01}),
+}
 
 
 def made(shots, dtype="float32", convert=np.asarray, *, validated=True, **parameters):
@@ -31,28 +33,15 @@ def made(shots, dtype="float32", convert=np.asarray, *, validated=True, **parame
     return TipX(convert(given["prototypes"]), support=support, validation=validation, released=True, **parameters)
 
 
-def unbalanced(seed=0):
-    """(prototypes, support, validation, features): classes with 0 to 12 support samples, class 3 without any."""
-    given = make_problem(classes=7, dimension=12, samples=200, seed=seed)
-    rows = np.array([i for i in range(60) if given.labels[i] != 3])
-    support = given.features[rows], given.labels[rows]
-    return given.prototypes, support, (given.features[60:120], given.labels[60:120]), given.features[120:]
-
-
-RUNS = {
-    "shots16_logits": (16, {}),
-    "fixed16_logits": (16, {**FIXED, "gamma_steps": 1}),
-    "fixed16_testrange_logits": (16, {"validated": False}),
-    "alt4_logits": (4, {"temperature": 0.01}),
-}
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
+@pytest.mark.parametrize(("dtype", "convert"), [("float32", np.asarray), ("float64", torch.tensor)])
 @pytest.mark.parametrize("array", RUNS)
 def test_authors_logits(array, convert, dtype):
-    shots, parameters = RUNS[array]
-    method = made(shots, dtype, convert, **parameters)
+    shots, candidate, parameters = RUNS[array]
+    if candidate is not None:
+        names = "search_alpha", "search_beta", "search_gamma"
+        parameters = {name: (float(one), float(one)) for name, one in zip(names, candidate, strict=True)} | parameters
+        parameters |= {"search_steps": (1, 1), "gamma_steps": 1}
+    method = made(shots, dtype, convert, validated=candidate is not None, **parameters)
     answer = to_numpy(method.adapt_scores(convert(problem(dtype)["features"])))
     assert answer.dtype == dtype
     np.testing.assert_allclose(answer, golden("tip_x")[array], rtol=0, atol=TOLERANCE)
@@ -60,49 +49,38 @@ def test_authors_logits(array, convert, dtype):
 
 
 @pytest.mark.parametrize(
-    ("shots", "parameters", "prefix", "first"), [(16, {}, "16", 50), (4, {"temperature": 0.01}, "alt4", 100)]
+    ("shots", "parameters", "found"),
+    [
+        (16, {}, "best16_alpha_beta_gamma"),
+        pytest.param(4, {"temperature": 0.01}, "alt4_best_alpha_beta_gamma", marks=pytest.mark.slow),
+    ],
 )
-def test_authors_divergences_and_choices(shots, parameters, prefix, first):
-    theirs, x = golden("tip_x"), problem("float64")["features"]
-    method = made(shots, **parameters)
-    best, kl = ("best16", "kl_logits16") if prefix == "16" else ("alt4_best", "alt4_kl_logits")
-    alpha, beta, gamma = theirs[f"{best}_alpha_beta_gamma"]
-    assert method.chosen == pytest.approx({"beta": beta, "alpha": alpha, "gamma": gamma}, abs=1e-12)
-    divergences = method._divergences(method._log_signature(x[:first]))
-    expected = theirs["test_kl16_first50" if prefix == "16" else "alt4_test_kl"][:, method._groups.order]
-    np.testing.assert_allclose(divergences, expected, rtol=0, atol=1e-6 if prefix == "16" else 2e-4)
-    ranges = method._ranges_of([x])._replace(cosines=method._ranges.cosines)
-    np.testing.assert_allclose(method._divergence_votes(x, ranges), theirs[kl], rtol=0, atol=4e-4)
+def test_the_search_finds_what_the_authors_find(shots, parameters, found):
+    """Of two hundred thousand combinations."""
+    alpha, beta, gamma = golden("tip_x")[found]
+    chosen = made(shots, **parameters).chosen
+    assert chosen == pytest.approx({"beta": beta, "alpha": alpha, "gamma": gamma}, abs=1e-12)
 
 
-@pytest.mark.parametrize("released", [True, False])
-@pytest.mark.parametrize("seed", [1, 2])
-def test_plain_version_on_other_problems(seed, released):
-    prototypes, support, val, features = unbalanced(seed)
-    setting = {**SEARCH, "gamma_steps": 5, "logit_scale": 20.0, "temperature": 0.2, "released": released}
+@pytest.mark.parametrize("validated", [True, False])
+def test_a_plain_version_without_the_released_ranges(validated):
+    prototypes, support, val, features = unbalanced(1)
+    setting = {
+        "search_alpha": (0.0, 9.0), "search_beta": (1.0, 9.0), "search_gamma": (0.1, 5.0), "search_steps": (8, 6),
+        "gamma_steps": 5, "logit_scale": 20.0, "temperature": 0.2, "alpha": 2.0, "beta": 3.0,
+    }  # fmt: skip
     details = {}
     expected = plain.scores(
         torch.tensor(features),
         torch.tensor(prototypes),
         support=tuple(map(torch.tensor, support)),
-        validation=tuple(map(torch.tensor, val)),
+        validation=tuple(map(torch.tensor, val)) if validated else None,
         details=details,
         **setting,
     )
-    method = TipX(prototypes, support=support, validation=val, **setting)
+    method = TipX(prototypes, support=support, validation=val if validated else None, **setting)
     assert method.chosen == pytest.approx({name: details[name] for name in method.chosen}, abs=1e-12)
     np.testing.assert_allclose(method.predict_scores(features), expected, rtol=0, atol=1e-9)
-
-
-def test_divergence_by_hand():
-    """softmax((0.8, 0.6) / 0.5) = (0.598688, 0.401312); to the mirrored key: 0.598688 * 0.4 - 0.401312 * 0.4."""
-    support = np.array([[0.8, 0.6], [0.6, 0.8]]), np.array([0, 1])
-    method = TipX(np.eye(2), support=support, logit_scale=5.0)
-    divergences = method._divergences(method._log_signature(np.array([[0.8, 0.6]])))
-    np.testing.assert_allclose(divergences, [[0, 0.078950]], rtol=0, atol=1e-6)
-    # The divergences among the support samples, 0 and 0.07895, get the range of their cosines, 0.96 and 1.
-    answer = method.predict_scores(np.array([0.8, 0.6]))
-    np.testing.assert_allclose(answer, [4 + 1 - 0.96, 3 + np.exp(-5.5 * 0.04) - 1], rtol=0, atol=1e-6)
 
 
 def test_without_gamma_it_is_tip_adapter():
@@ -112,30 +90,6 @@ def test_without_gamma_it_is_tip_adapter():
     np.testing.assert_allclose(method.predict_scores(features), expected, rtol=0, atol=1e-10)
 
 
-def test_divergences_are_positive_and_zero_for_equal_samples():
-    prototypes, support, _, features = unbalanced()
-    method = TipX(prototypes, support=support)
-    own = method._divergences(method._log_signature(support[0][method._groups.order]))
-    np.testing.assert_allclose(np.diagonal(own), 0, atol=1e-14)
-    assert (method._divergences(method._log_signature(features)) >= -1e-14).all()
-
-
-def test_votes_are_the_sums_of_rescaled_divergences():
-    """Whose range is that of the cosines."""
-    prototypes, support, val, features = unbalanced()
-    method = TipX(prototypes, support=support, validation=val, gamma_steps=1, search_steps=(1, 1))
-    labels = support[1][method._groups.order]
-    E = method._divergences(method._log_signature(val[0]))
-    R = val[0] @ support[0].T
-    factor, offset = method._ranges.rescaling()
-    rescaled = factor * E + offset
-    assert (rescaled.min(), rescaled.max()) == pytest.approx((R.min(), R.max()), abs=1e-12)
-    E = factor * method._divergences(method._log_signature(features)) + offset
-    expected = -np.stack([E[:, labels == k].sum(axis=1) for k in range(7)], axis=1)
-    np.testing.assert_allclose(method._divergence_votes(features, method._ranges), expected, rtol=0, atol=1e-10)
-    assert (expected[:, 3] == 0).all()
-
-
 def test_answers_depend_on_their_own_sample_only_unless_released():
     prototypes, support, _, features = unbalanced()
     method = TipX(prototypes, support=support, alpha=0)
@@ -143,22 +97,6 @@ def test_answers_depend_on_their_own_sample_only_unless_released():
     np.testing.assert_allclose([method.predict_scores(x) for x in features[:5]], together[:5], rtol=0, atol=1e-10)
     released = TipX(prototypes, support=support, alpha=0, released=True)
     assert np.abs(released.predict_scores(features[:5]) - released.predict_scores(features)[:5]).max() > 1e-3
-
-
-def test_block_size_does_not_change_results(monkeypatch):
-    prototypes, support, val, features = unbalanced()
-    expected = {}
-    for released in (True, False):
-        setting = {"support": support, "validation": val, **SEARCH, "gamma_steps": 3, "released": released}
-        expected[released] = TipX(prototypes, **setting).predict(features)
-    monkeypatch.setattr(few_shot, "WORK_NUMBERS", 7 * len(support[1]))
-    monkeypatch.setattr(tip_x, "KERNEL_NUMBERS", 3 * len(support[1]))
-    for released in (True, False):
-        setting = {"support": support, "validation": val, **SEARCH, "gamma_steps": 3, "released": released}
-        pieces = TipX(prototypes, **setting)
-        assert pieces._predict_rows == 3
-        np.testing.assert_allclose(pieces.predict(features), expected[released], rtol=0, atol=1e-12)
-        np.testing.assert_allclose(pieces.adapt(features), expected[released], rtol=0, atol=1e-12)
 
 
 def test_equal_divergences_do_not_divide_by_zero():
@@ -173,27 +111,7 @@ def test_cannot_be_frozen():
         TipX(prototypes, support=support).freeze()
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"temperature": 0}, "temperature must be a number from 0.001 to 1000; got 0"),
-        (
-            {"search_beta": (9.0, 3.0)},
-            r"search_beta must be a pair \(start, end\); got \(9.0, 3.0\). Fix: \(3.0, 9.0\)",
-        ),
-        ({"search_steps": (0, 3)}, "search_steps must be a pair"),
-        ({"gamma": -1}, "gamma must be a number of at least 0; got -1"),
-    ],
-)
-def test_wrong_parameters(given, message):
+def test_a_search_that_ends_before_it_starts_raises():
     prototypes, support, _, _ = unbalanced()
-    with pytest.raises(ValueError, match=message):
-        TipX(prototypes, support=support, **given)
-
-
-@pytest.mark.slow  # tests/common runs the same checks one by one
-@pytest.mark.parametrize("parameters", [{}, {"search_steps": (5, 3), "gamma_steps": 2}], ids=["given", "searched"])
-def test_common_checks(parameters):
-    if parameters:
-        parameters = {**parameters, "validation": example_support}
-    assert not check_method(TipX, parameters=parameters).failed
+    with pytest.raises(ValueError, match=r"search_beta must be a pair \(start, end\); got \(9.0, 3.0\). Fix: \(3.0, 9"):
+        TipX(prototypes, support=support, search_beta=(9.0, 3.0))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from serve.running import NAMES, PATIENCE
+from serve.running import NAMES, PATIENCE, wait_until
 from zeroshift.serve import ServiceError
 from zeroshift.serve.keys import add_key
 from zeroshift.serve.service import Limits
@@ -207,6 +209,89 @@ def test_a_removed_key_is_refused_after_two_seconds(guarded):
     with pytest.raises(ServiceError) as refused:
         client.streams()
     assert refused.value.status == 401
+
+
+@pytest.mark.parametrize("path", ["/v1/events", "/v1/streams/team-a/cam/events"])
+def test_an_event_stream_ends_when_its_key_is_removed(guarded, monkeypatch, path):
+    from zeroshift.serve.keys import remove_key
+
+    monkeypatch.setattr("zeroshift.serve.keys.REREAD_SECONDS", 0.05)
+    monkeypatch.setattr("zeroshift.serve.app.HEARTBEAT_SECONDS", 0.05)
+    connections = []
+    for scope in ("read", "write"):
+        parts = urlsplit(guarded.url)
+        connections.append(http.client.HTTPConnection(parts.hostname, parts.port, timeout=PATIENCE))
+        connections[-1].request("GET", path, headers={"Authorization": f"Bearer {guarded.keys[scope]}"})
+    ended, other = (one.getresponse() for one in connections)
+    assert ended.readline() == other.readline() == b"event: hello\n"
+    remove_key(guarded.store, guarded.keys["read"].split("_")[1])
+    wait_until(lambda: ended.readline() == b"", "the event stream goes on")
+    line = other.readline()
+    while not line.startswith(b": heartbeat"):
+        line = other.readline()
+    keys = Path(guarded.location) / "keys.json"
+    keys.write_text("[{")  # nobody can tell who may listen
+    wait_until(lambda: other.readline() == b"", "the event stream goes on")
+    for one in connections:
+        one.close()
+
+
+def test_a_key_that_may_write_replaces_no_snapshot_of_the_operator(location, run_service, problem):
+    running = run_service(location, auth=True)
+    writer, admin = (running.client(add_key(running.store, scope)).stream("cam-1") for scope in ("write", "admin"))
+    writer.create(NAMES, problem[1], keep_snapshots=3)
+    writer.samples(problem[0][:8])
+    target = writer.take_snapshot()
+    admin.rollback(target["id"])
+    taken = admin.take_snapshot()
+    assert (target["kept"], taken["kept"]) == (False, True)
+    for _ in range(10):
+        writer.take_snapshot()
+    left = {one["id"]: one["kept"] for one in writer.snapshots()}
+    assert left[target["id"]]
+    assert left[taken["id"]]
+    assert sum(not kept for kept in left.values()) == 3
+    assert admin.rollback(target["id"])["epoch"] == 2
+    for _ in range(4):
+        last = admin.take_snapshot()  # the operator replaces own ones
+    left = [one["id"] for one in admin.snapshots() if one["kept"]]
+    assert (len(left), left[0]) == (3, last["id"])
+
+
+def test_a_control_character_is_no_part_of_an_id(guarded):
+    headers = {"Authorization": f"Bearer {guarded.keys['admin']}", "Content-Type": "application/json"}
+    for method, path in (
+        ("DELETE", "/v1/streams/team-a/cam%0a"),
+        ("GET", "/v1/streams/team-a/cam%0a"),
+        ("POST", "/v1/streams/team-a/cam/snapshots%0a"),
+        ("GET", "/v2/models/team-a/cam%0a"),
+        ("GET", "/health/live%0a"),
+    ):
+        assert send(guarded.url, method, path, headers)[0] == 400, path
+    assert send(guarded.url, "GET", "/v1/streams/team-a/cam", headers)[0] == 200
+
+
+def test_names_of_keys_are_one_line(guarded):
+    for wrong in ({"name": "a\nb"}, {"prefix": "a\x1b/"}):
+        with pytest.raises(ValueError, match="must have printable characters"):
+            add_key(guarded.store, "read", **wrong)
+    guarded.store.change_access_keys(lambda keys: [{**key, "name": "x\nffffffff  admin"} for key in keys])  # an old one
+    command = [sys.executable, "-m", "zeroshift", "serve", "keys", "list", "--store", guarded.location]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(lines) == len(guarded.keys)
+
+
+@pytest.mark.parametrize("kind", [None, "application/x-www-form-urlencoded"])  # the second one is what curl sends
+def test_a_missing_content_type_is_named(running, kind):
+    headers = {} if kind is None else {"Content-Type": kind}
+    body = b'{"classes": ["a", "b"], "prototypes": [[1, 0], [0, 1]]}'
+    status, answer = send(running.url, "PUT", "/v1/streams/cam-1", headers, body)
+    assert (status, answer["error"]["code"]) == (415, "unsupported_type")
+    assert "Fix: Content-Type: application/json" in answer["error"]["message"]
+    assert send(running.url, "PUT", "/v1/streams/cam-1", {"Content-Type": "application/json"}, body)[0] == 201
+    status, answer = send(running.url, "POST", "/v1/streams/cam-1/samples", headers, b"\x93NUMPY")
+    assert status in (415, 422)
+    assert "application/x-npy" in answer["error"]["message"]
 
 
 def test_label_studio_sends_the_key_as_a_password(guarded):

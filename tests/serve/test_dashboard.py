@@ -16,6 +16,7 @@ import urllib.request
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import urljoin
 
 import numpy as np
 import pytest
@@ -140,6 +141,25 @@ def test_every_file_has_the_policy_and_no_inline_code(running):
     for missing in ("/dashboard/index.html", "/dashboard/..%2fapp.py", "/dashboard/app.py"):
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(running.url + missing)
+
+
+def test_docs_lists_all_requests(running):
+    with urllib.request.urlopen(f"{running.url}/docs") as answer:
+        page = answer.read().decode()
+        assert "script-src 'self'" in answer.headers["Content-Security-Policy"]
+    with urllib.request.urlopen(f"{running.url}/openapi.json") as answer:
+        described = json.load(answer)["paths"]
+    assert all(f"<code>{path}</code>" in page for path in described)
+    assert not re.search(r"<script|<style| style=| on\w+=|https?://", page)
+    for address in re.findall(r'(?:href|src)="([^"]+)"', page):
+        with urllib.request.urlopen(urljoin(f"{running.url}/docs", address)) as answer:
+            assert answer.status == 200
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_docs_fits_the_window(page, width):
+    page.open("/docs", width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
 def test_an_overview_is_sent_when_something_changes(running, problem):

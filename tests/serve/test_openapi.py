@@ -138,7 +138,7 @@ def test_every_operation_is_described(fuzzed):
                 assert shown or kind != "application/json", (method, path)
 
 
-@pytest.mark.parametrize("examples", [150, pytest.param(3000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [200, pytest.param(3000, marks=pytest.mark.slow)])
 def test_random_requests_are_no_unexpected_errors(fuzzed, problem, examples):
     schema = fuzzed.client().request("GET", "/openapi.json")
     reached = set()

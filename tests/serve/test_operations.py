@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -24,7 +25,7 @@ from serve.running import NAMES, PATIENCE, wait_until
 from zeroshift import methods
 from zeroshift.methods import create
 from zeroshift.serve import ServiceError
-from zeroshift.serve.store import open_store, rows_at_once
+from zeroshift.serve.store import open_store
 from zeroshift.serve.stream import Stream
 
 
@@ -78,6 +79,13 @@ def test_sigterm_under_load_answers_what_waits_and_stores_snapshots(start_proces
     store.close()
     assert scores(answers) == expected_scores(problem, len(answers))
     assert [line["message"] for line in process.log][-1] == "stopped"
+
+
+def test_products_use_one_thread(start_process, tmp_path, problem):
+    process = start_process("--store", str(tmp_path / "store"), environment={"OPENBLAS_NUM_THREADS": "2"})
+    stream = process.client().stream("cam-1")
+    stream.create(NAMES, problem[1], logit_scale=20.0)
+    assert stream.take_snapshot()["environment"]["threads"] == 1
 
 
 def test_the_log_has_no_payload(start_process, tmp_path, problem):
@@ -185,7 +193,7 @@ def test_an_event_is_written_once_for_all_who_listen(running, problem, monkeypat
         events.close()
 
 
-def test_the_log_is_read_in_parts_of_bounded_size(location, run_service, problem):
+def test_the_log_is_read_in_parts_of_bounded_size(location, run_service, problem, monkeypatch):
     """From every sample on, although a batch has the largest size or one sample."""
     features, prototypes = problem
     running = run_service(location)
@@ -200,9 +208,10 @@ def test_the_log_is_read_in_parts_of_bounded_size(location, run_service, problem
         found = [batch.last for batch in store.read_batches(record, after)]
         assert found == [end for end in ends if end > after]
         assert [row["seq"] for row in stream.log(after)] == list(range(after + 1, 102))
-    assert rows_at_once(record) == 64
-    large = zeroshift.serve.records.StreamRecord(1, "large", {}, np.zeros((2, 8192), np.float32), 0.0, 0, 0)
-    assert rows_at_once(large) * 1024 * 8192 * 4 <= 64 * 2**20
+    assert len(store._batch_rows(record, 0)) == 6
+    monkeypatch.setattr("zeroshift.serve.store.READ_BYTES", 90 * 16 * 4)  # the features of the largest one
+    assert [sum(row[1] for row in store._batch_rows(record, after)) for after in (0, 10, 100)] == [10, 90, 1]
+    assert [batch.last for batch in store.read_batches(record, 3)] == [9, 10, 100, 101]
 
 
 def test_a_backup_while_it_runs(run_service, running, problem, tmp_path):
@@ -564,6 +573,20 @@ def test_a_full_disk_and_a_kill(small_disk, start_process, problem):
     assert scores(list(stream.log())) == scores(answers) == expected_scores(problem, count)
     answers += stream.samples(features[count : count + 8])
     assert scores(answers) == expected_scores(problem, count + 8)
+
+
+def test_too_few_file_descriptors_are_one_line_in_the_log(start_process, tmp_path):
+    process = start_process(
+        "--store", str(tmp_path / "store"), before=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    )
+    host, _, port = process.url.removeprefix("http://").partition(":")
+    connections = [socket.create_connection((host, int(port)), timeout=PATIENCE) for _ in range(80)]
+    wait_until(lambda: "file descriptors" in process.text)
+    for one in connections:
+        one.close()
+    assert process.client(retry=PATIENCE).request("GET", "/health/live")["status"] == "live"
+    assert process.end() == 0
+    assert ["descriptors" in one["message"] for one in process.log if one["level"] == "error"] == [True], process.text
 
 
 @pytest.mark.parametrize("jump", [-1e8, 1e8, 4e9])

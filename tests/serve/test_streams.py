@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 
@@ -14,6 +15,7 @@ from serve.test_protocols import JSON, tensor
 from zeroshift.methods import create
 from zeroshift.serve import ServiceError
 from zeroshift.serve.monitor import PageHinkley
+from zeroshift.serve.records import Snapshot, superfluous
 
 
 def post(client, path, body, headers=None, kind="application/json"):
@@ -73,6 +75,11 @@ def test_a_bad_sample_fails_alone_and_a_bad_shape_names_its_row(stream, problem)
     status, answer = post(stream.client, "/v1/streams/cam-1/samples", {"features": features})
     assert (status, answer["error"]["row"]) == (422, 3)
     assert stream.describe()["n_seen"] == 3
+
+
+def test_a_row_of_zeros_is_called_that(stream):
+    answer = post(stream.client, "/v1/streams/cam-1/samples", {"features": [[0] * 16]})[1]
+    assert answer["results"][0]["error"]["message"] == "Row 0 is zero. Fix: leave it out, or compute it again."
 
 
 def test_keys_replay_the_stored_answer(stream, problem):
@@ -138,6 +145,26 @@ def test_predicting_changes_nothing(stream, problem):
     assert before[0]["seq"] is None
     assert len(before[0]["predictions"]) == 2
     assert stream.describe()["n_seen"] == 64
+
+
+def test_predicting_uses_no_keys(running, stream, problem):
+    features, _ = problem
+    stored = stream.samples(features[:2], keys=["a", "b"])
+    other = stream.samples(features[2:4], keys=["a", "b"], learn=False)  # a conflict, if they were learned
+    assert [one["seq"] for one in other] == [None, None]
+    again = stream.samples(features[:2], keys=["a", "b"], learn=False)
+    assert [(one["seq"], one["key"], one["replayed"]) for one in again] == [(None, "a", False), (None, "b", False)]
+    assert [one["replayed"] for one in stream.samples(features[:2], keys=["a", "b"])] == [True, True]
+
+    def ask(row, learn):
+        headers = {"Content-Type": "application/json", "Idempotency-Key": "request"}
+        body = json.dumps({"features": features[row : row + 1].tolist(), "learn": learn}).encode()
+        return stream.client.request("POST", "/v1/streams/cam-1/samples", body, headers)["results"][0]
+
+    learned = ask(7, True)
+    assert ask(8, False)["seq"] is None
+    assert ask(7, True) == {**learned, "replayed": True}
+    assert stream.describe()["n_seen"] == len(stored) + 1
 
 
 def test_a_misspelt_query_parameter_learns_nothing(stream, problem):
@@ -258,6 +285,55 @@ def test_labels_and_learning_again(stream, problem):
     }  # fmt: skip
     assert stream.statistics()["labelled"]["samples"] == 2
     assert stream.samples(features[80:81])[0]["epoch"] == 1
+
+
+def test_learning_again_leaves_out_what_was_rolled_back(location, run_service, problem):
+    features, prototypes = problem
+    stream = run_service(location).client().stream("cam-1")
+    stream.create(NAMES, prototypes, logit_scale=20.0)
+    stream.samples(features[:8])
+    early = stream.take_snapshot()["id"]
+    stream.samples(features[8:20])
+    late = stream.take_snapshot()["id"]
+    stream.samples(features[20:50])  # rolled back
+    stream.rollback(late)
+    stream.label({1: "a"})
+    assert stream.relearn()["samples"] == 20
+    stream.samples(features[50:54])
+    assert stream.relearn()["samples"] == 24
+    stream.samples(features[54:60])
+    stream.rollback(early)
+    assert stream.relearn()["samples"] == 8
+    support = (features[:1], np.array([NAMES.index("a")]))
+    method = create("anchored_mixture_online", prototypes, logit_scale=20.0, support=support)
+    method.adapt(features[:8])
+    expected = method.adapt(features[60:64]).max(axis=1).tolist()
+    assert [one["predictions"][0]["score"] for one in stream.samples(features[60:64])] == expected
+
+
+def snapshot_at(number: int, seconds: float) -> Snapshot:
+    return Snapshot(number, 0, number, seconds, 0, "", {}, {})
+
+
+def test_older_snapshots_are_thinned_out_by_age():
+    snapshots: list[Snapshot] = []
+    for hour in range(500):
+        snapshots.insert(0, snapshot_at(hour, 3600.0 * hour))
+        gone = {one.number for one in superfluous(snapshots, (), 10)}
+        snapshots = [one for one in snapshots if one.number not in gone]
+        assert len(snapshots) == min(hour + 1, 10)
+        assert [one.number for one in snapshots[:5]] == [*range(hour, max(-1, hour - 5), -1)]
+    ages = [499 - one.number for one in snapshots]
+    assert ages[-1] == 499
+    assert all(older <= 8 * younger for younger, older in itertools.pairwise(ages[4:]))
+    for number in range(500, 600):  # within a second
+        snapshots.insert(0, snapshot_at(number, 3600.0 * 499 + number / 1000))
+        gone = {one.number for one in superfluous(snapshots, (), 10)}
+        snapshots = [one for one in snapshots if one.number not in gone]
+    left = [499 - one.number for one in snapshots if one.number < 499]
+    assert len(left) >= 4
+    assert set(left) <= set(ages)
+    assert max(left) == 499
 
 
 def test_streams_with_slashes_and_path_tricks(running, problem):

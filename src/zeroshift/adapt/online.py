@@ -14,6 +14,7 @@ from zeroshift.adapt.engines.replay import ReplayEngine
 from zeroshift.adapt.engines.streaming import StreamingEngine
 from zeroshift.adapt.statistics import Evidence, Gaussians
 from zeroshift.arrays import Array, Backend, Rows, is_double
+from zeroshift.method import Collecting
 from zeroshift.parameters import Choice, Number, Optional, Pair, parameter, state
 from zeroshift.precision import precision_parameter
 
@@ -134,18 +135,18 @@ class OnlineADAPT(ADAPT):
             precision = answer.dtype if is_double(features) else Backend.of(answer).xp.float32
             return (answer[0] if len(features.shape) == 1 else answer).to(precision, copy=True)
 
-    def _collect(
+    def _collecting(
         self,
         rows: Rows,
         given: Array,
         run: Callable[[Any], Iterator[tuple[slice, Array]]],
         learn: bool,
         probabilities: bool,
-    ) -> Array:
+    ) -> Collecting:
         # Probabilities need less than scores: see `bank_term_bounds.can_matter`.
         if learn and probabilities:
             run = partial(cast(Any, run), complete=False)
-        return super()._collect(rows, given, run, learn, probabilities)
+        return super()._collecting(rows, given, run, learn, probabilities)
 
     def _adapt_scores(self, rows: Rows, *, complete: bool = True) -> Iterator[tuple[slice, Array]]:
         # Every block holds whole batches, so that the answer does not depend on the block size.

@@ -23,7 +23,7 @@ from zeroshift.adapt.transductive_float32 import LARGEST_SCORE_ERROR, Candidates
 from zeroshift.adapt.transductive_gpu import GpuBank
 from zeroshift.arrays import Array, Backend, Rows, check_matrix, namespace, to_numpy
 from zeroshift.linalg import positive_inverse
-from zeroshift.method import Probabilities
+from zeroshift.method import Collecting, Probabilities
 from zeroshift.parameters import Number, Optional, parameter, state
 from zeroshift.passes import Learning, Pass, RowsWanted, on_device
 from zeroshift.precision import FLOAT32_TOLERANCE, ProductDiagnostics, precision_parameter
@@ -544,18 +544,18 @@ class TransductiveADAPT(ADAPT):
     def _gaussians(self) -> Gaussians:
         return self._learned.gaussians
 
-    def _collect(
+    def _collecting(
         self,
         rows: Rows,
         given: Array,
         run: Callable[[Any], Iterator[tuple[slice, Array]]],
         learn: bool,
         probabilities: bool,
-    ) -> Array:
+    ) -> Collecting:
         # Probabilities need less than scores: see `NarrowFusion`.
         if probabilities:
             run = partial(cast(Any, run), complete=False)
-        return super()._collect(rows, given, run, learn, probabilities)
+        return super()._collecting(rows, given, run, learn, probabilities)
 
     def learn_in_passes(self, first: Array, *, sampled: bool = False) -> Learning:
         """Learn a set that is stored in parts, in one pass over it: see `zeroshift.passes`. `first` are its first rows,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import tempfile
 import threading
 import time
@@ -193,6 +194,7 @@ def _run(
 
 def _serve(server: Server, when_started: Callable[[], None], host: str, port: int) -> None:
     """Serve until SIGINT or SIGTERM; `when_started` runs in a thread as soon as requests are answered."""
+    from threadpoolctl import threadpool_limits
 
     def wait() -> None:
         while not server.started:
@@ -207,7 +209,10 @@ def _serve(server: Server, when_started: Callable[[], None], host: str, port: in
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000)
-    with suppress(SystemExit):  # how uvicorn says that it could not start
+    # A thread that computes lets the event loop run after this time, not 5 ms: a request changes threads several times.
+    sys.setswitchinterval(0.0005)
+    # The threads of a BLAS wait for each other: on a busy machine, or with several streams, most of the time.
+    with threadpool_limits(1, user_api="blas"), suppress(SystemExit):  # how uvicorn says that it could not start
         server.run()
     if not server.started:
         raise ValueError(f"the service could not start at {host}:{port}. Fix: see the log above, or another --port.")
@@ -251,8 +256,6 @@ def demo(
     For example: zeroshift serve demo
     """
     _require_serve()
-    from threadpoolctl import threadpool_limits
-
     from zeroshift.serve.demo import STREAMS, Feeder
     from zeroshift.serve.server import configure_log, make_server
     from zeroshift.serve.service import Limits, Service
@@ -273,9 +276,7 @@ def demo(
                 feeders.append(Feeder(stream, server.address, lambda: server.should_exit))
             human.print("\nWithout API keys: every program on this machine may use it. Ctrl-C ends it.", soft_wrap=True)
 
-        # The threads of a BLAS wait for each other, and those of four streams would do so most of the time.
-        with threadpool_limits(1):
-            _serve(server, feed, host, port)
+        _serve(server, feed, host, port)
         for feeder in feeders:
             feeder.join()
             if feeder.error is not None:
@@ -326,16 +327,29 @@ def add(
         str, typer.Option("--prefix", metavar="NAME", help="Only streams whose id starts with this, such as team-a/.")
     ] = "",
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="A note for you.")] = "",
+    quota: Annotated[
+        str,
+        typer.Option(
+            "--quota",
+            metavar="FIELD=VALUE",
+            help="What the streams of its prefix may use: streams, bytes, rows, ...",
+            show_default="streams=100,bytes=10GB,listeners=20,replays=1 with a prefix",
+        ),
+    ] = "",
 ) -> None:
     """Make an API key and print it once. The store keeps only a hash.
 
     For example: zeroshift serve keys add --store streams --scope write --prefix team-a/
+
+    For example: zeroshift serve keys add --store streams --scope write --prefix team-b/ --quota bytes=1GB,rows=1000
     """
     from zeroshift.serve.keys import add_key
+    from zeroshift.serve.tenants import parse_quota
 
+    given = parse_quota(quota)
     opened = _open_for_keys(store)
     try:
-        print(add_key(opened, scope, prefix, name))
+        print(add_key(opened, scope, prefix, name, given))
     finally:
         opened.close()
 
@@ -359,8 +373,10 @@ def list_all(store: Store, json: Annotated[bool, typer.Option("--json", help="Pr
     out = console()
     for key in found:
         made = time.strftime("%Y-%m-%d %H:%M", time.localtime(key["created"]))
-        about = [key["id"], key["scope"], key["prefix"] or "all streams", made, key["name"]]
-        out.print("  ".join(part for part in about if part), soft_wrap=True, markup=False)
+        quota = ",".join(f"{what}={value}" for what, value in key.get("quota", {}).items())
+        about = [key["id"], key["scope"], key["prefix"] or "all streams", made, key["name"], quota]
+        shown = (part if part.isprintable() else ascii(part) for part in about if part)
+        out.print("  ".join(shown), soft_wrap=True, markup=False)
     if not found:
         out.print("no keys")
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend, Labelled, to_numpy
+from zeroshift.arrays import Array, Backend, namespace, to_numpy
 from zeroshift.frozen import Expression
-from zeroshift.methods._shared.few_shot import FewShotMethod, count_correct, row_blocks
-from zeroshift.methods._shared.gaussian_classifier import ClassGroups
 from zeroshift.methods._shared.similarity import SHARPNESS, exponential_kernel, unit_rows
-from zeroshift.methods.tip_adapter import KERNEL_NUMBERS, KERNEL_NUMBERS_ON_GPU, SEARCH_START
-from zeroshift.parameters import Number, Pair, array_parameter, parameter
-from zeroshift.zero_shot import logits, softmax
-
-__all__ = ["APE"]
+from zeroshift.methods._shared.support_votes import STEPS, candidates
+from zeroshift.methods.tip_adapter import SEARCH_START, TipAdapter
+from zeroshift.parameters import Number, Pair, parameter
+from zeroshift.zero_shot import softmax
 
 SMALL = 1e-6
 """Added to labels and probabilities before their ratio."""
@@ -25,21 +23,7 @@ RESNET_50 = 1024
 """Dimension of the features that the authors chose numbers of channels for."""
 
 
-def _preset(
-    channels: int, weights: tuple[float, float], alpha: float, scale: tuple[float, float, float], gamma_steps: int = 20
-) -> dict[str, Any]:
-    beta_end, alpha_end, gamma_end = scale
-    return {
-        "channel_share": channels / RESNET_50,
-        "criterion_weights": weights,
-        "alpha": alpha,
-        "search_scale": (float(beta_end), float(alpha_end)),
-        "gamma_scale": float(gamma_end),
-        "gamma_steps": gamma_steps,
-    }
-
-
-class APE(FewShotMethod):
+class APE(TipAdapter):
     """Tip-Adapter on a part of the channels: those in which classes differ most, by the support samples and the
     prototypes. A support sample votes with more weight if its prototype does not recognise it. With a validation set,
     the sharpness, the weight of the votes and that of the disagreement are searched there.
@@ -65,31 +49,35 @@ class APE(FewShotMethod):
 
     name = "ape"
     headline = "Labelled samples vote on selected channels"
-    state_size = "N d for N support samples"
-    complexity = "O(N d + K d) per sample"
+    state_size = "N (d + K) for N support samples"
+    complexity = "O(N (d + K)) per sample"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "imagenet": _preset(500, (0.7, 0.3), 2.0, (7, 7, 0.5), 5),
-        "caltech101": _preset(800, (0.5, 0.5), 1.0, (7, 7, 1)),
-        "dtd": _preset(400, (0.5, 0.5), 3.0, (7, 7, 1)),
-        "eurosat": _preset(700, (0.9, 0.1), 1.0, (30, 5, 1.5)),
-        "fgvc_aircraft": _preset(800, (0.1, 0.9), 5.0, (20, 10, 1)),
-        "food101": _preset(700, (0.3, 0.7), 0.8, (7, 7, 1)),
-        "oxford_flowers": _preset(700, (0.4, 0.6), 3.0, (7, 7, 1)),
-        "oxford_pets": _preset(800, (0.7, 0.3), 2.0, (7, 7, 1)),
-        "stanford_cars": _preset(500, (0.6, 0.4), 1.0, (10, 7, 1)),
-        "sun397": _preset(800, (0.7, 0.3), 1.0, (10, 7, 1)),
-        "ucf101": _preset(700, (0.3, 0.7), 2.0, (10, 7, 1.5)),
+        dataset: {
+            "channel_share": channels / RESNET_50,
+            "criterion_weights": weights,
+            "alpha": alpha,
+            "search_scale": search_scale,
+            "gamma_scale": gamma_scale,
+            "gamma_steps": 5 if dataset == "imagenet" else 20,
+        }
+        for dataset, channels, weights, alpha, search_scale, gamma_scale in (
+            ("imagenet", 500, (0.7, 0.3), 2.0, (7.0, 7.0), 0.5),
+            ("caltech101", 800, (0.5, 0.5), 1.0, (7.0, 7.0), 1.0),
+            ("dtd", 400, (0.5, 0.5), 3.0, (7.0, 7.0), 1.0),
+            ("eurosat", 700, (0.9, 0.1), 1.0, (30.0, 5.0), 1.5),
+            ("fgvc_aircraft", 800, (0.1, 0.9), 5.0, (20.0, 10.0), 1.0),
+            ("food101", 700, (0.3, 0.7), 0.8, (7.0, 7.0), 1.0),
+            ("oxford_flowers", 700, (0.4, 0.6), 3.0, (7.0, 7.0), 1.0),
+            ("oxford_pets", 800, (0.7, 0.3), 2.0, (7.0, 7.0), 1.0),
+            ("stanford_cars", 500, (0.6, 0.4), 1.0, (10.0, 7.0), 1.0),
+            ("sun397", 800, (0.7, 0.3), 1.0, (10.0, 7.0), 1.0),
+            ("ucf101", 700, (0.3, 0.7), 2.0, (10.0, 7.0), 1.5),
+        )
     }
     check_exceptions: ClassVar[Mapping[str, str]] = {
         "axes_do_not_matter": "selects channels, so the axes are part of the method"
     }
 
-    validation: Labelled | None = array_parameter(
-        "Labelled samples to search `beta`, `alpha` and `gamma` with; `chosen` returns the choice.", default=None
-    )
-    logit_scale: float = parameter(
-        Number(low=0, above=True), "Scale of the zero-shot logits; 100 for CLIP.", default=100.0
-    )
     channel_share: float = parameter(
         Number(0, 1, above=True), "Share of the channels in which samples are compared; at least one.", default=0.5
     )
@@ -98,9 +86,6 @@ class APE(FewShotMethod):
         "Channels with a small similarity between classes and a large variance of the prototypes are kept; weights of "
         "the two.",
         default=(0.7, 0.3),
-    )
-    beta: float = parameter(
-        SHARPNESS, "Sharpness of the kernel exp(-beta (1 - cosine)) if there is no validation set.", default=1.0
     )
     alpha: float = parameter(
         Number(low=0),
@@ -118,20 +103,10 @@ class APE(FewShotMethod):
         "Upper ends of the search. Candidates start at 0.1 and stop one step before the end.",
         default=(7.0, 7.0),
     )
-    search_steps: tuple[int, int] = parameter(
-        Pair(Number(low=1, integer=True), Number(low=1, integer=True), ("beta", "alpha")),
-        "Number of candidates of each. All combinations are tried; of equally good ones, the smallest beta is chosen, "
-        "then the smallest alpha and gamma.",
-        default=(200, 20),
-    )
     gamma_scale: float = parameter(
         Number(low=0, high=4), "Upper end of the search for gamma, which starts at 0.", default=0.5
     )
-    gamma_steps: int = parameter(Number(low=1, integer=True), "Number of candidates of gamma.", default=5)
-
-    @property
-    def chosen(self) -> dict[str, float]:
-        return {"beta": self._beta, "alpha": self._alpha, "gamma": self._gamma}
+    gamma_steps: int = parameter(STEPS, "Number of candidates of gamma.", default=5)
 
     @property
     def channels(self) -> np.ndarray:
@@ -139,90 +114,44 @@ class APE(FewShotMethod):
         return self._channels.copy()
 
     def _fit(self) -> None:
-        features, labels = self.support
-        prototypes = self._to_float64(self.prototypes)
-        self._groups = ClassGroups(labels, self.n_classes)
-        keys = self._to_float64(features)[Backend.of(features).index(self._groups.order)]
-        labels = labels[self._groups.order]
-        self._similarity, criterion = self._judge_channels(to_numpy(self._groups.sums(keys)), to_numpy(prototypes))
-        kept = max(1, round(self.channel_share * self.dimension))
-        self._channels = np.argsort(-criterion, kind="stable")[:kept]
-        refined = self._refine(keys)
-        self._divergences = _divergences(to_numpy(softmax(refined @ self._refine(prototypes).T)), labels)
-        self._beta, self._alpha, self._gamma = self.beta, self.alpha, self.gamma
-        if self.validation is not None:
-            self._beta, self._alpha, self._gamma = self._search(refined, *self.validation)
-        backend = Backend.of(self.prototypes)
-        self._keys = backend.asarray(refined, self.prototypes.dtype)
-        self._weights = backend.asarray(np.exp(self._gamma * self._divergences)[:, None], self.prototypes.dtype)
+        keys, labels = self._support64, self.support[1]
+        self._channels = self._best_channels(to_numpy(keys), labels, to_numpy(self.prototypes64))
+        refined = self._compared(keys) @ self._compared(self.prototypes64).T
+        predicted = to_numpy(softmax(refined))[np.arange(len(labels)), labels]
+        # In bits: how much the prediction of a support sample differs from its label.
+        self._divergences = self.as_own(np.log2((1 + SMALL) / (predicted + SMALL)))
+        super()._fit()
 
-    def _judge_channels(self, sums: np.ndarray, prototypes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean product of two samples of different classes, prototypes included, and the criterion, per channel."""
-        members = self._groups.counts + 1
-        sums = sums + prototypes
+    def _best_channels(self, keys: np.ndarray, labels: np.ndarray, prototypes: np.ndarray) -> np.ndarray:
+        """The channels where samples of different classes, prototypes included, have the smallest mean product, and the
+        prototypes the largest variance."""
+        classes = np.eye(self.n_classes)[labels]
+        sums, members = prototypes + classes.T @ keys, 1 + classes.sum(axis=0)
         pairs = members.sum() ** 2 - (members**2).sum()
         similarity = (sums.sum(axis=0) ** 2 - (sums**2).sum(axis=0)) / max(1, pairs)
-        variance = prototypes.var(axis=0) * self.n_classes / max(1, self.n_classes - 1)
+        variance = prototypes.var(axis=0, ddof=min(1, self.n_classes - 1))
         similar, varied = self.criterion_weights
-        return similarity, varied * variance - similar * similarity
+        order = np.argsort(similar * similarity - varied * variance, kind="stable")
+        return order[: max(1, round(self.channel_share * self.dimension))]
 
-    def _refine(self, features: Array) -> Array:
-        """The selected channels (n, Q) of features (n, d), as rows of unit length."""
+    def _compared(self, features: Array) -> Array:
+        """The selected channels (n, Q), as rows of unit length."""
         backend = Backend.of(features)
         return unit_rows(backend.xp.take(features, backend.index(self._channels), axis=1))
 
-    def _search(self, keys: Array, features: Array, labels: np.ndarray) -> tuple[float, float, float]:
-        (beta_end, alpha_end), (beta_steps, alpha_steps) = self.search_scale, self.search_steps
-        step = (beta_end - SEARCH_START) / beta_steps
-        alphas = [SEARCH_START + j * (alpha_end - SEARCH_START) / alpha_steps for j in range(alpha_steps)]
-        gammas = [i * self.gamma_scale / self.gamma_steps for i in range(self.gamma_steps)]
-        backend = Backend.of(self.prototypes)
-        xp = backend.xp
-        prototypes = self._to_float64(self.prototypes)
-        factors = [backend.asarray(np.exp(gamma * self._divergences)[:, None], xp.float64) for gamma in gammas]
-        weights = xp.asarray(alphas, dtype=xp.float64, device=backend.device)
-        correct = backend.zeros((beta_steps, alpha_steps, self.gamma_steps), xp.int64)
-        for block in row_blocks(len(labels), max(keys.shape[0], self.n_classes), backend):
-            x, block_labels = self._to_float64(features[block]), backend.index(labels[block])
-            zero_shot = self.logit_scale * (x @ prototypes.T)
-            cosines = keys @ self._refine(x).T
-            # Betas are equally spaced, so consecutive kernels differ by the same factor: a product, not an exponential.
-            kernel, ratio = exponential_kernel(cosines, SEARCH_START), exponential_kernel(cosines, step)
-            for i in range(beta_steps):
-                for g, factor in enumerate(factors):
-                    votes = self._groups.sums(kernel * factor).T
-                    correct[i, :, g] += count_correct(zero_shot, votes, block_labels, weights)
-                kernel *= ratio
-        best = int(np.argmax(to_numpy(correct)))
-        i, j, g = (int(part) for part in np.unravel_index(best, (beta_steps, alpha_steps, self.gamma_steps)))
-        return SEARCH_START + i * step, alphas[j], gammas[g]
+    @property
+    def _grid(self) -> dict[str, Sequence[float]]:
+        return {**super()._grid, "gamma": candidates(0.0, self.gamma_scale, self.gamma_steps)}
 
-    def _predict_scores(self, features: Array) -> Array:
-        backend = Backend.of(features)
-        keys, weights = (backend.asarray(part, features.dtype) for part in (self._keys, self._weights))
-        kernel = exponential_kernel(keys @ self._refine(features).T, self._beta)
-        votes = self._groups.sums(kernel * weights).T
-        return logits(features, self.prototypes, self.logit_scale) + self._alpha * votes
+    def _weights(self, gamma: float) -> Array:
+        return namespace(self._divergences).exp(gamma * self._divergences)
+
+    def _scores_by(self, x: Array) -> Callable[..., Array]:
+        zero_shot, cosines = self._zero_shot(x), self._cosines(x)
+        kernel = lru_cache(1)(lambda beta: exponential_kernel(cosines, beta))
+        votes = lru_cache(self.gamma_steps)(lambda beta, gamma: kernel(beta) * self._weights(gamma) @ self._values)
+        return lambda beta, alpha, gamma: zero_shot + alpha * votes(beta, gamma)
 
     def _frozen(self, x: Expression) -> Expression:
-        labels = self.support[1][self._groups.order]
-        votes = np.zeros((len(labels), self.n_classes))
-        votes[np.arange(len(labels)), labels] = self._alpha * to_numpy(self._weights)[:, 0]
-        refined = (x @ np.eye(self.dimension)[:, self._channels]).unit()
-        kernels = (refined @ (self._beta * to_numpy(self._keys).astype(np.float64)).T - self._beta).exp()
-        return (x.linear(self.logit_scale * self._to_float64(self.prototypes)) + kernels @ votes).softmax()
-
-    @property
-    def _predict_rows(self) -> int:
-        # Every row is compared with all support samples.
-        numbers = KERNEL_NUMBERS_ON_GPU if Backend.of(self.prototypes).on_gpu else KERNEL_NUMBERS
-        return max(1, min(super()._predict_rows, numbers // self._keys.shape[0]))
-
-
-def _divergences(predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Bits (n,) by which predictions (n, K) miss the labels (n,).
-
-    >>> _divergences(np.array([[0.5, 0.5], [0.25, 0.75]]), np.array([0, 0])).round(3)
-    array([1., 2.])
-    """
-    return np.asarray(np.log2((1 + SMALL) / (predictions[np.arange(len(labels)), labels] + SMALL)))
+        compared = (x @ np.eye(self.dimension)[:, self._channels]).unit()
+        return self._frozen_scores(x, compared, self._weights(self._chosen["gamma"])[:, None])

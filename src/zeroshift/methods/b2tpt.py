@@ -5,79 +5,42 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend, namespace, to_numpy
+from zeroshift.arrays import Array, check_matrix, namespace, to_numpy
 from zeroshift.methods._shared.cma_es import CMAES, LARGEST
-from zeroshift.methods._shared.image_method import ImageMethod
+from zeroshift.methods._shared.image_method import VISION, ImageMethod, images_together
 from zeroshift.methods._shared.prompt_tuned import TEXT
-from zeroshift.methods._shared.towers import PromptedText, PromptedVision
-from zeroshift.parameters import Number, model_parameter, parameter, state
-from zeroshift.state_checks import check_range
+from zeroshift.methods._shared.towers import PromptedText, PromptedVision, check_classes
+from zeroshift.methods._shared.training import label_loss
+from zeroshift.parameters import Number, Optional, model_parameter, parameter, state
+from zeroshift.state_checks import within
 from zeroshift.zero_shot import log_softmax, logits, pseudo_class, quantize
-
-__all__ = ["B2TPT", "LatentPrompts"]
-
 
 PATCH_NUMBERS = 3072
 """Scale of the matrix of the image side in the authors' code, for every encoder: the numbers of a patch of 32 x 32
 pixels, 3 x 32 x 32."""
 
 
-class LatentPrompts:
-    """Text and visual prompts as random linear functions of a short latent vector, so that a search without gradients
-    has few dimensions.
+class SearchStep(NamedTuple):
+    """What a batch leads to."""
 
-    The first `text_size` numbers of the vector give the context of the text prompt, the others the visual tokens. Each
-    is a random matrix times its part of the vector. The matrices are drawn once from a seed. For latents of standard
-    deviation `sigma`, the context has the standard deviation of `text.context`; the visual tokens are drawn on the
-    scale of the weights of the patch embedding.
-    """
-
-    def __init__(
-        self,
-        text: PromptedText,
-        vision: PromptedVision | None,
-        *,
-        text_size: int,
-        vision_size: int,
-        tokens: int,
-        sigma: float,
-        seed: int,
-    ) -> None:
-        text_draw, vision_draw = np.random.default_rng(seed).spawn(2)
-        context = to_numpy(text.context)
-        self._text_size = text_size
-        self._context_shape = context.shape
-        self._context_matrix = text_draw.normal(
-            0.0, float(context.std()) / (math.sqrt(text_size) * sigma), size=(context.size, text_size)
-        )
-        self.size = text_size
-        if vision is not None:
-            self.size += vision_size
-            ratio = PATCH_NUMBERS / vision_size
-            self._token_shape = (tokens, vision.width)
-            self._token_matrix = vision_draw.normal(
-                vision.patches.mean * ratio,
-                vision.patches.std * math.sqrt(ratio) * sigma,
-                size=(tokens * vision.width, vision_size),
-            )
-
-    def context(self, latent: np.ndarray) -> np.ndarray:
-        """Context (n, width) of the text prompt."""
-        return (self._context_matrix @ latent[: self._text_size]).reshape(self._context_shape)
-
-    def tokens(self, latent: np.ndarray) -> np.ndarray:
-        """Tokens (tokens, width) of the visual prompt."""
-        return (self._token_matrix @ latent[self._text_size :]).reshape(self._token_shape)
+    scores: Array
+    """(B, K), under the prompts of the chosen candidate."""
+    search: CMAES
+    chosen: np.ndarray
+    """(m,), the candidate of the last generation with the lowest loss."""
 
 
 class B2TPT(ImageMethod):
     """Searches with CMA-ES, without gradients, for the text prompt and the visual prompt whose predictions of a batch
-    agree best with the zero-shot pseudo-labels, and predicts with the best candidate of the last generation. The search
-    continues from batch to batch.
+    agree best with the zero-shot pseudo-labels, and predicts with the best candidate of the last generation. A
+    candidate is a short vector: the context of the text prompt is a random matrix times one part of it, the visual
+    tokens are another times the rest. The search continues from batch to batch.
 
     Examples
     --------
@@ -127,11 +90,13 @@ class B2TPT(ImageMethod):
     text: PromptedText = model_parameter(
         TEXT, 'Text side of the encoder, with a context of eight words, "X X X X X X X X".'
     )
-    batch_size: int = parameter(
-        Number(low=1, integer=True),
-        "Images learned from together. The images of each call are split into batches; the last may be smaller.",
-        default=32,
+    vision: PromptedVision | None = model_parameter(  # type: ignore[assignment]  # required by the others
+        Optional(VISION),
+        "Image side of the encoder. With None, no visual prompt is tuned, and images are given as their unit-length "
+        "features (N, d).",
+        default=None,
     )
+    batch_size: int = images_together(32)
     population: int = parameter(Number(low=2, integer=True), "Candidates per generation.", default=30)
     generations: int = parameter(Number(low=1, integer=True), "Generations per batch.", default=4)
     text_latent: int = parameter(
@@ -146,92 +111,75 @@ class B2TPT(ImageMethod):
         Number(low=0, integer=True), "Seed of the search and of the random matrices of the prompts.", default=42
     )
 
-    _search: CMAES = state(lambda self: self._new_search(), saved_as="")
-    _chosen: np.ndarray = state(
-        lambda self: np.zeros(self._prompts.size),
-        check=lambda self, chosen: check_range("chosen", chosen, -LARGEST, LARGEST),
-    )
+    _search: CMAES = state(lambda self: self._new_search())
+    _chosen: np.ndarray = state(lambda self: self._search.mean, holds=within(-LARGEST, LARGEST))
 
     def _validate(self) -> None:
-        super()._validate()
-        if (self.text.n_classes, self.text.dimension) != (self.n_classes, self.dimension):
-            raise ValueError(
-                f"text has {self.text.n_classes} classes in d = {self.text.dimension}, the prototypes have "
-                f"{self.n_classes} in d = {self.dimension}. Fix: make both from the same encoder and class names."
-            )
+        if self.vision is not None:
+            super()._validate()
+        check_classes("text", self.text, self.prototypes)
+
+    @property
+    def _image_side(self) -> Any:
+        if self.vision is not None:
+            return self.vision
+        return SimpleNamespace(input_shape=(self.dimension,), check=partial(check_matrix, columns=self.dimension))
 
     def _prepare(self) -> None:
-        backend = Backend.of(self.prototypes)
-        self._zero_shot = backend.asarray(self.prototypes, backend.xp.float64)
-        self._prompts = LatentPrompts(
-            self.text,
-            self.vision,
-            text_size=self.text_latent,
-            vision_size=self.vision_latent,
-            tokens=self.vision_tokens,
-            sigma=self.sigma,
-            seed=self.seed,
-        )
+        # Contexts vary as much as the initial one; tokens are on the scale of the patch embedding.
+        draw_text, draw_vision = np.random.default_rng(self.seed).spawn(2)
+        context, size = to_numpy(self.text.context), self.text_latent
+        spread = float(context.std()) / (math.sqrt(size) * self.sigma)
+        self._to_context = draw_text.normal(0.0, spread, size=(context.size, size))
+        if self.vision is not None:
+            patches, ratio = self.vision.patches, PATCH_NUMBERS / self.vision_latent
+            spread = patches.std * math.sqrt(ratio) * self.sigma
+            shape = (self.vision_tokens * self.vision.width, self.vision_latent)
+            self._to_tokens = draw_vision.normal(patches.mean * ratio, spread, size=shape)
 
     def _new_search(self) -> CMAES:
-        return CMAES(np.zeros(self._prompts.size), sigma=self.sigma, population=self.population, seed=self.seed)
+        size = self.text_latent + (0 if self.vision is None else self.vision_latent)
+        return CMAES(np.zeros(size), sigma=self.sigma, population=self.population, seed=self.seed)
 
-    def _adapt_batch(self, images: Array) -> Array:
-        log_y = log_softmax(self._zero_shot_scores(images))
-        search = copy.deepcopy(self._search)
+    def plan(self, images: Array) -> SearchStep:
+        zero_shot = log_softmax(self._scores(images, self.prototypes64))
+        search = copy.copy(self._search)
         for generation in range(self.generations):
             candidates = search.ask()
-            losses, scores = self._evaluate(images, candidates, log_y, last=generation == self.generations - 1)
+            scores = [self._scores(images, *self._prompts(latent)) for latent in candidates]
+            is_last = generation == self.generations - 1
+            losses = np.array([self._loss(one, zero_shot, is_last) for one in scores])
             search.tell(candidates, losses)
-        with self._learning(images.shape[0]):
-            self._search, self._chosen = search, candidates[int(np.argmin(losses))]
-        return scores
+        best = int(losses.argmin())
+        return SearchStep(scores[best], search, candidates[best])
 
-    def _evaluate(self, images: Array, candidates: np.ndarray, log_y: Array, *, last: bool) -> tuple[np.ndarray, Array]:
-        """The losses of the candidates, and the scores (B, K) of the first candidate with the lowest loss."""
-        losses = np.full(len(candidates), np.inf)
-        best = None
-        for number, latent in enumerate(candidates):
-            scores = self._scores(images, latent)
-            loss = self._loss(log_softmax(scores), log_y, last=last)
-            if best is None or loss < losses.min():
-                best = scores
-            losses[number] = loss
-        return losses, best
+    def learn(self, step: SearchStep) -> None:
+        _, self._search, self._chosen = step
 
-    def _loss(self, candidate: Array, zero_shot: Array, *, last: bool) -> float:
-        """Mean cross-entropy of a candidate's log-posterior against the pseudo-labels.
+    def score(self, images: Array) -> Array:
+        prompts = self._prompts(self._chosen) if self._n_seen else (self.prototypes64, None)
+        return self._scores(images, *prompts)
 
-        In the `last` generation the candidate's own class is the label where it is the more confident one.
+    def _loss(self, scores: Array, zero_shot: Array, is_last: bool) -> float:
+        """Mean cross-entropy of a candidate's scores at the classes of the zero-shot log-posterior.
+
+        In the last generation the candidate's own class is the label where it is the more confident one.
         """
-        xp = namespace(candidate)
-        classes = pseudo_class(zero_shot)
-        if last:
-            more_confident = xp.max(candidate, axis=1) > xp.max(zero_shot, axis=1)
-            classes = xp.where(more_confident, pseudo_class(candidate), classes)
-        columns = xp.arange(candidate.shape[1], device=Backend.of(candidate).device)
-        chosen = xp.where(columns == classes[:, None], candidate, xp.zeros_like(candidate))
+        xp, classes, own = namespace(scores), pseudo_class(zero_shot), log_softmax(scores)
+        if is_last:
+            classes = xp.where(xp.max(own, axis=1) > xp.max(zero_shot, axis=1), pseudo_class(own), classes)
         # Rounded to nine digits: prompts with equal losses are ranked in the order they were drawn, on every machine.
-        return float(quantize(-xp.sum(chosen) / candidate.shape[0]))
+        return float(quantize(label_loss(scores, classes)[0]))
 
-    def _predict_scores(self, features: Array) -> Array:
-        return self._scores(features, self._chosen) if self.n_seen else self._zero_shot_scores(features)
+    def _prompts(self, latent: np.ndarray) -> tuple[Array, Array | None]:
+        """Text features (K, d) and visual tokens of a latent vector."""
+        context = (self._to_context @ latent[: self.text_latent]).reshape(self.text.context.shape)
+        text = self.as_float64(self.text.features(self.as_own(context)))
+        if self.vision is None:
+            return text, None
+        tokens = self._to_tokens @ latent[self.text_latent :]
+        return text, self.as_own(tokens.reshape(self.vision_tokens, self.vision.width))
 
-    def _zero_shot_scores(self, images: Array) -> Array:
-        return logits(self._encode(images).features, self._zero_shot, self.logit_scale)
-
-    def _scores(self, images: Array, latent: np.ndarray) -> Array:
-        """Scores (B, K) under the prompts of a latent vector."""
-        backend = Backend.of(self.prototypes)
-        text = backend.asarray(self.text.features(backend.asarray(self._prompts.context(latent))), backend.xp.float64)
-        prompt = None if self.vision is None else backend.asarray(self._prompts.tokens(latent))
-        return logits(self._encode(images, prompt).features, text, self.logit_scale)
-
-    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        # The search runs on the host. Its arrays are saved without a prefix, its numbers as one group.
-        arrays, values = super()._state()
-        backend = Backend.of(self.prototypes)
-        return {name: backend.asarray(array) for name, array in arrays.items()}, {"search": values}
-
-    def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        super()._restore(arrays, values["search"])
+    def _scores(self, images: Array, text: Array, tokens: Array | None = None) -> Array:
+        features = self.as_float64(images) if self.vision is None else self._encode(images, tokens).features
+        return logits(features, text, self.logit_scale)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
-from zeroshift.arrays import Array, Backend, Rows, namespace
-from zeroshift.methods._shared.norm_tuned import NormTuned
+from zeroshift.arrays import Array, Backend, namespace
+from zeroshift.methods._shared.norm_tuned import NormDescent
 from zeroshift.methods._shared.prompt_tuned import TEXT, check_text
-from zeroshift.methods._shared.similarity import unit_rows
+from zeroshift.methods._shared.similarity import one_hot, unit_rows
 from zeroshift.methods._shared.towers import PromptedText
 from zeroshift.methods._shared.training import Adam
 from zeroshift.methods._shared.tuning import AdamW, entropy_of_each, logits_to_text, through_unit_rows
-from zeroshift.parameters import Choice, Number, model_parameter, parameter, state
+from zeroshift.parameters import Choice, Number, model_parameter, parameter
 from zeroshift.zero_shot import logits, pseudo_class
-
-__all__ = ["BATCLIP", "BimodalLoss", "bimodal_loss"]
 
 
 class BimodalLoss(NamedTuple):
@@ -44,17 +41,15 @@ def bimodal_loss(raw: Array, text: Array, logit_scale: float) -> BimodalLoss:
     >>> [round(float(term), 4) for term in loss[:3]]
     [0.5822, 2.0, 2.0]
     """
-    xp, n = namespace(raw), raw.shape[0]
-    unit = unit_rows(raw)
+    xp, unit = namespace(raw), unit_rows(raw)
     scores = logits(unit, text, logit_scale)
-    entropies, score_gradient = entropy_of_each(scores)
-    score_gradient = score_gradient / n
-    columns = xp.arange(text.shape[0], device=Backend.of(raw).device)
-    members = xp.astype(pseudo_class(scores)[:, None] == columns, raw.dtype)
+    entropies, slope = entropy_of_each(scores)
+    slope = slope / len(raw)
+    members = one_hot(pseudo_class(scores), len(text))
     counts = xp.sum(members, axis=0)[:, None]
-    predicted = xp.astype(counts > 0, raw.dtype)
+    predicted = xp.clip(counts, None, 1.0)
     n_predicted = xp.sum(predicted)
-    shares = members.T / xp.where(counts > 0, counts, xp.ones_like(counts))
+    shares = members.T / xp.clip(counts, 1.0, None)
     means = shares @ raw  # rows of classes that are not predicted are zero
     directions = unit_rows(means)
     total = xp.sum(directions, axis=0)
@@ -64,12 +59,12 @@ def bimodal_loss(raw: Array, text: Array, logit_scale: float) -> BimodalLoss:
         xp.mean(entropies),
         xp.sum(means * text) / n_predicted,
         n_predicted * (n_predicted - 1) - cosines,
-        through_unit_rows(logit_scale * (score_gradient @ text), raw) + shares.T @ (predicted * mean_gradient),
-        logits_to_text(score_gradient, unit, logit_scale) - means / n_predicted,
+        through_unit_rows(logit_scale * (slope @ text), raw) + shares.T @ (predicted * mean_gradient),
+        logits_to_text(slope, unit, logit_scale) - means / n_predicted,
     )
 
 
-class BATCLIP(NormTuned):
+class BATCLIP(NormDescent):
     """Adapts the weights and biases of all layer norms of both encoders, with one step per batch. The step lowers the
     entropy of the predictions, moves the mean image of each predicted class towards its text, and the means of
     different classes apart. The changed layer norms stay for the next batches. A batch is predicted before its step.
@@ -99,7 +94,7 @@ class BATCLIP(NormTuned):
     which pulls the weights of the layer norms towards 0. Their mixed precision, used on a GPU, is not reproduced.
 
     The classifier is one prompt per class, "a photo of a {class}."; ensembles of prompts are not supported. All K
-    prompts are encoded for every batch, and once for every call of `predict`. Gradients are computed for a few images
+    prompts are encoded for every batch, and by `predict` for every 4096 images. Gradients are computed for a few images
     and a few prompts at a time, so memory grows neither with the batch nor with K. `reset` restores the encoder's own
     layer norms; the authors do that before every new corruption.
     """
@@ -107,7 +102,6 @@ class BATCLIP(NormTuned):
     name = "batclip"
     headline = "Adapts the layer norms of both encoders"
     needs = ("prototypes", "vision", "text")
-    scored = "before"
     starts_from_prompt = True
     state_size = "3 P: the P weights and biases of the layer norms (65 536 in ViT-B/16) with two moments"
     complexity = "up to 2 passes of each image, and up to 2 of K prompts per batch, one of each with gradients"
@@ -122,13 +116,6 @@ class BATCLIP(NormTuned):
     )
     weight_decay: float = parameter(Number(low=0), "Weight decay of the layer norms' weights and biases.", default=0.01)
 
-    _norms: Array = state(lambda self: self._initial_norms, saved_as="norms")
-    _optimizer: AdamW = state(
-        lambda self: (AdamW if self.optimizer == "adamw" else Adam)(self.rate, weight_decay=self.weight_decay),
-        saved_as="",
-        check=lambda self, optimizer: optimizer.check(self._norms, self.n_seen),
-    )
-
     def _validate(self) -> None:
         super()._validate()
         check_text(self.text, self.prototypes)
@@ -140,35 +127,22 @@ class BATCLIP(NormTuned):
 
     def _prepare(self) -> None:
         super()._prepare()
-        backend = Backend.of(self.prototypes)
-        self._n_vision = int(self._initial_norms.shape[0])
-        text_norms = backend.asarray(self.text.norms, backend.xp.float64)
-        self._initial_norms = backend.xp.concat([self._initial_norms, text_norms])
+        self._n_vision = len(self._initial_norms)
+        parts = [self._initial_norms, self.as_float64(self.text.norms)]
+        self._initial_norms = Backend.of(self.prototypes).xp.concat(parts)
 
-    def _adapt_batch(self, images: Array) -> Array:
-        backend, optimizer = Backend.of(self.prototypes), copy.deepcopy(self._optimizer)
-        raw, pull_back = self._linearize(images, self._norms[: self._n_vision])
-        text, pull_back_text = self.text.linearize_norms(self._norms[self._n_vision :])
-        text = backend.asarray(text, backend.xp.float64)
+    def _new_optimizer(self) -> AdamW:
+        return (AdamW if self.optimizer == "adamw" else Adam)(self.rate, weight_decay=self.weight_decay)
+
+    def _gradient(self, images: Array, norms: Array) -> tuple[Array, Array]:
+        raw, pull_back = self._linearize(images, norms[: self._n_vision])
+        text, pull_back_text = self.text.linearize_norms(norms[self._n_vision :])
+        text = self.as_float64(text)
         loss = bimodal_loss(raw, text, self.logit_scale)
-        text_gradient = backend.asarray(pull_back_text(loss.text_gradient), backend.xp.float64)
-        gradient = backend.xp.concat([pull_back(loss.raw_gradient), text_gradient])
-        norms = optimizer.step(self._norms, gradient)
-        scores = logits(unit_rows(raw), text, self.logit_scale)
-        with self._learning(images.shape[0]):
-            self._norms, self._optimizer = norms, optimizer
-        return scores
+        parts = [pull_back(loss.raw_gradient), self.as_float64(pull_back_text(loss.text_gradient))]
+        return logits(unit_rows(raw), text, self.logit_scale), Backend.of(raw).xp.concat(parts)
 
-    def _predict_blocks(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        text = self._text_features()  # once for all blocks
-        return ((block, self._scores(images, text)) for block, images in rows.blocks(self._predict_rows))
-
-    def _predict_scores(self, features: Array) -> Array:
-        return self._scores(features, self._text_features())
-
-    def _scores(self, images: Array, text: Array) -> Array:
-        return logits(unit_rows(self._raw_features(images, self._norms[: self._n_vision])), text, self.logit_scale)
-
-    def _text_features(self) -> Array:
-        backend = Backend.of(self.prototypes)
-        return backend.asarray(self.text.features_with_norms(self._norms[self._n_vision :]), backend.xp.float64)
+    def score(self, images: Array) -> Array:
+        raw = self._raw_features(images, self._norms[: self._n_vision])
+        text = self.as_float64(self.text.features_with_norms(self._norms[self._n_vision :]))
+        return logits(unit_rows(raw), text, self.logit_scale)

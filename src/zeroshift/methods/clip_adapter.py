@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend, Labelled, as_floats, is_double, to_numpy
+from zeroshift.arrays import Array, Backend, namespace
 from zeroshift.frozen import Expression
 from zeroshift.methods._shared.similarity import unit_rows
-from zeroshift.methods._shared.training import (
-    Adam,
-    Trained,
-    TrainedMethod,
-    accuracy_on,
-    label_loss,
-    train,
-    warm_cosine_rate,
-)
-from zeroshift.methods._shared.tuning import SGD, through_unit_rows
+from zeroshift.methods._shared.training import Adam, TrainedMethod, label_loss
+from zeroshift.methods._shared.tuning import SGD, checked_start, through_unit_rows
 from zeroshift.parameters import Choice, Number, array_parameter, parameter
 from zeroshift.zero_shot import logits
-
-__all__ = ["CLIPAdapter"]
-
-LARGEST_WEIGHT = 1e6
-"""Largest size of an initial weight: products of two layers and their squares stay within float32."""
 
 
 class CLIPAdapter(TrainedMethod):
@@ -65,10 +52,6 @@ class CLIPAdapter(TrainedMethod):
     complexity = "O(d^2 + K d) per sample; the training O(E N (d^2 + K d)) for N support samples and E epochs"
     check_exceptions: ClassVar[Mapping[str, str]] = {"axes_do_not_matter": "ReLU treats each coordinate by itself"}
 
-    validation: Labelled | None = array_parameter(
-        "Labelled samples to choose the epoch with, the first of equally good ones; `chosen` returns the choice.",
-        default=None,
-    )
     logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
     ratio: float = parameter(
         Number(low=0, high=1),
@@ -100,109 +83,65 @@ class CLIPAdapter(TrainedMethod):
         "Initial weights (h, d) and (d, h) of the two layers, h = d / reduction, in place of random ones.", default=None
     )
 
-    def _validate(self) -> None:
-        super()._validate()
-        if self.initial is not None:
-            self.initial = self._checked_layers(self.initial)
-
-    def _checked_layers(self, given: Any) -> tuple[Array, Array]:
-        if not isinstance(given, (tuple, list)) or len(given) != 2:
-            raise TypeError(
-                f"initial must be a pair of weights, of the first and of the second layer; got {type(given).__name__}. "
-                "Fix: initial=(first, second)."
-            )
-        backend = Backend.of(self.prototypes)
-        layers = []
-        for which, layer, shape in zip(("first", "second"), given, self._shapes, strict=True):
-            layer = as_floats(f"initial {which}", layer)
-            if tuple(layer.shape) != shape:
-                raise ValueError(
-                    f"initial {which} must have the shape {shape} for reduction={self.reduction}; "
-                    f"got {tuple(layer.shape)}. Fix: weights of this shape, or another reduction."
-                )
-            if not np.abs(to_numpy(layer)).max() <= LARGEST_WEIGHT:
-                raise ValueError(
-                    f"initial {which} must hold finite numbers of at most {LARGEST_WEIGHT:g} in size. "
-                    "Fix: random numbers up to 1 / sqrt(number of columns)."
-                )
-            layers.append(backend.copy(backend.asarray(layer)))
-        return layers[0], layers[1]
-
     @property
     def _shapes(self) -> tuple[tuple[int, int], tuple[int, int]]:
         units = max(1, self.dimension // self.reduction)
         return (units, self.dimension), (self.dimension, units)
 
+    def _validate(self) -> None:
+        super()._validate()
+        if self.initial is None:
+            return
+        if not isinstance(self.initial, (tuple, list)) or len(self.initial) != 2:
+            raise TypeError(
+                "initial must be a pair of weights, of the first and of the second layer; got "
+                f"{type(self.initial).__name__}. Fix: initial=(first, second)."
+            )
+        named = zip(("initial first", "initial second"), self.initial, self._shapes, strict=True)
+        fix = f"weights of this shape for reduction={self.reduction}, or another reduction"
+        self.initial = tuple(self.as_own(checked_start(name, layer, shape, fix)) for name, layer, shape in named)
+
     @property
     def layers(self) -> tuple[Array, Array]:
         """The trained weights (h, d) and (d, h)."""
         first, second = self._trained.parameters
-        return Backend.of(first).copy(first), Backend.of(second).copy(second)
+        backend = Backend.of(first)
+        return backend.copy(first), backend.copy(second.T)
 
-    @property
-    def chosen(self) -> dict[str, float]:
-        return {"epochs": self._trained.epoch}
-
-    def _train(self) -> Trained:
-        optimizer = SGD if self.optimizer == "sgd" else Adam
-        return train(
-            self.support,
-            self._start(),
-            self._gradients,
-            optimizers=[optimizer(self.rate, weight_decay=self.weight_decay) for _ in self._shapes],
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            drop_last=True,
-            rate=lambda epoch, step: warm_cosine_rate(epoch, self.epochs, self.rate),
-            seed=self.seed,
-            order=self.order,
-            accuracy=accuracy_on(self.validation, self._scores, self.dimension + self.n_classes),
-        )
-
-    def _start(self) -> list[Array]:
-        if self.initial is not None:
-            return [self._to_float64(layer) for layer in self.initial]
+    def _start(self) -> Array:
+        """Both layers in one array (2, h, d), the second transposed."""
         draw = np.random.default_rng([self.seed, 0])
-        return [self._to_float64(draw.uniform(-1, 1, size=shape) / shape[1] ** 0.5) for shape in self._shapes]
+        drawn = (self.as_own(draw.uniform(-1, 1, size=shape) / shape[1] ** 0.5) for shape in self._shapes)
+        first, second = self.initial or drawn
+        return namespace(first).stack([first, second.T])
 
-    def _gradients(self, parameters: Sequence[Array], x: Array, labels: Array) -> tuple[Array, list[Array]]:
-        backend = Backend.of(x)
-        first, second = (backend.asarray(layer, x.dtype) for layer in parameters)
-        hidden, adapted, mixed = self._layers_output(x, first, second)
-        text = backend.asarray(self.prototypes, x.dtype)
-        scores = unit_rows(mixed) @ text.T
-        scores *= self.logit_scale
-        loss, slope = label_loss(scores, labels)
-        slope *= self.logit_scale
-        slope = through_unit_rows(slope @ text, mixed)
-        slope *= self.ratio
-        slope *= adapted > 0
-        of_hidden = slope @ second
-        of_hidden *= hidden > 0
-        gradients = (of_hidden.T @ x, slope.T @ hidden)
-        return loss, [backend.asarray(gradient, backend.xp.float64) for gradient in gradients]
+    def _optimizer(self) -> SGD | Adam:
+        return (SGD if self.optimizer == "sgd" else Adam)(self.rate, weight_decay=self.weight_decay)
 
-    def _layers_output(self, x: Array, first: Array, second: Array) -> tuple[Array, Array, Array]:
+    def _mixture(self, layers: Array, x: Array) -> tuple[Array, Array, Array]:
         """What the first layer and the second make of features (n, d), and the mixture with them."""
-        xp = Backend.of(x).xp
-        hidden = xp.clip(x @ first.T, 0.0, None)
-        adapted = xp.clip(hidden @ second.T, 0.0, None)
+        xp = namespace(x)
+        hidden = xp.clip(x @ layers[0].T, 0.0, None)
+        adapted = xp.clip(hidden @ layers[1], 0.0, None)
         return hidden, adapted, self.ratio * adapted + (1 - self.ratio) * x
 
-    def _scores(self, layers: Sequence[Array], x: Array) -> Array:
-        _, _, mixed = self._layers_output(x, *layers)
-        return logits(unit_rows(mixed), self.prototypes, self.logit_scale)
+    def _scores(self, layers: Array, x: Array) -> Array:
+        _, _, mixed = self._mixture(layers, x)
+        return logits(unit_rows(mixed), self.prototypes64, self.logit_scale)
 
-    def _derive(self) -> None:
-        # Also in float32: converting them for every sample would cost as much as the products.
-        backend = Backend.of(self.prototypes)
-        self._narrow_layers = [backend.asarray(layer, backend.xp.float32) for layer in self._trained.parameters]
+    def _loss(self, layers: Array, x: Array, labels: Array) -> tuple[Array, Array]:
+        hidden, adapted, mixed = self._mixture(layers, x)
+        loss, slope = label_loss(logits(unit_rows(mixed), self.prototypes64, self.logit_scale), labels)
+        of_mixture = through_unit_rows(self.logit_scale * slope @ self.prototypes64, mixed)
+        of_adapted = self.ratio * of_mixture * (adapted > 0)
+        of_hidden = of_adapted @ layers[1].T * (hidden > 0)
+        return loss, namespace(x).stack([of_hidden.T @ x, hidden.T @ of_adapted])
 
     def _predict_scores(self, features: Array) -> Array:
-        return self._scores(self._trained.parameters if is_double(features) else self._narrow_layers, features)
+        return self._scores(self._trained.parameters, features)
 
     def _frozen(self, x: Expression) -> Expression:
         first, second = self._trained.parameters
-        adapted = ((x @ first.T).relu() @ second.T).relu()
+        adapted = ((x @ first.T).relu() @ second).relu()
         mixed = adapted * self.ratio + x * (1 - self.ratio)
         return mixed.unit().linear(self.logit_scale * self.prototypes64).softmax()

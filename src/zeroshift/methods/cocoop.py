@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend, namespace
+from zeroshift.arrays import Array, namespace
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
-from zeroshift.methods._shared.trained_prompts import MOMENTUM, TrainedPrompts, checked_start
+from zeroshift.methods._shared.trained_prompts import TrainedPrompts
 from zeroshift.methods._shared.training import label_loss
-from zeroshift.methods._shared.tuning import SGD, logits_to_text
+from zeroshift.methods._shared.tuning import joined, logits_to_text, parted
 from zeroshift.methods._shared.two_layer_net import TwoLayerNet, checked_net
 from zeroshift.parameters import Number, array_parameter, parameter
 from zeroshift.zero_shot import logits
 
-__all__ = ["CoCoOp", "ConditionalContext"]
-
 REDUCTION = 16
 """Features have as many times the dimensions of the hidden layer."""
-
-
-class ConditionalContext(NamedTuple):
-    """The embeddings (n, width), the function of the feature that shifts them, and the loss of each step."""
-
-    context: Array
-    meta_net: TwoLayerNet
-    losses: Array
 
 
 class CoCoOp(TrainedPrompts, PromptTuned):
@@ -83,71 +73,53 @@ class CoCoOp(TrainedPrompts, PromptTuned):
 
     def _validate(self) -> None:
         super()._validate()
-        if self.initial is not None:
-            shape = tuple(self.text.context.shape)
-            self.initial = checked_start("initial", self.initial, shape, "text.context")
+        width = int(self.text.context.shape[1])
         if self.meta_net is not None:
             fix = "method.learned_meta_net of a trained method"
-            width = int(self.text.context.shape[1])
             self.meta_net = checked_net("meta_net", self.meta_net, self.dimension, width, fix)
+        # The orders of the epochs are drawn from (seed, 1), (seed, 2), ...
+        draw, hidden = np.random.default_rng([self.seed, 0]), max(1, self.dimension // REDUCTION)
+        net = self.meta_net or TwoLayerNet.random(draw, self.dimension, hidden, width)
+        self._first_parts = [self._start, *net]
+
+    def _default_start(self) -> np.ndarray:
+        return np.asarray(self.text.context)
+
+    def _first_values(self) -> Array:
+        return joined(map(self.as_float64, self._first_parts))
+
+    def _parts(self, values: Array) -> tuple[Array, TwoLayerNet]:
+        context, *net = parted(values, [part.shape for part in self._first_parts])
+        return context, TwoLayerNet(*net)
 
     @property
     def context(self) -> Array:
         """The learned embeddings (n, width), without what is added for an image."""
-        return Backend.of(self.prototypes).copy(self._trained.context)
+        return self.as_own(self._parts(self._trained.values)[0])
 
     @property
     def learned_meta_net(self) -> TwoLayerNet:
-        """The learned network."""
-        return TwoLayerNet(*map(Backend.of(self.prototypes).copy, self._trained.meta_net))
+        """Weights and biases of the learned network."""
+        return TwoLayerNet(*map(self.as_own, self._parts(self._trained.values)[1]))
 
-    def _start(self) -> ConditionalContext:
-        backend = Backend.of(self.prototypes)
-        context = self._initial_context if self.initial is None else self.initial
-        net = self._random_net() if self.meta_net is None else self.meta_net
-        parts = [backend.copy(backend.asarray(array, backend.xp.float64)) for array in (context, *net)]
-        return ConditionalContext(parts[0], TwoLayerNet(*parts[1:]), self._no_losses())
-
-    def _random_net(self) -> TwoLayerNet:
-        # The orders of the epochs are drawn from (seed, 1), (seed, 2), ...
-        hidden = max(1, self.dimension // REDUCTION)
-        return TwoLayerNet.random(
-            np.random.default_rng([self.seed, 0]), self.dimension, hidden, self.text.context.shape[1]
-        )
-
-    def _train(self) -> ConditionalContext:
-        backend = Backend.of(self.prototypes)
-        context, net, losses = self._start()
-        features, labels = backend.asarray(self.support[0], context.dtype), backend.index(self._labels)
-        optimizers = [SGD(self.rate, momentum=MOMENTUM, weight_decay=self.weight_decay) for _ in (context, *net)]
-        for number, rate, rows in self._steps():
-            index = backend.index(rows)
-            losses[number], gradients = self._gradients(context, net, features[index], labels[index])
-            stepped = []
-            for optimizer, parameter_, gradient in zip(optimizers, (context, *net), gradients, strict=True):
-                optimizer.rate = rate
-                stepped.append(optimizer.step(parameter_, gradient))
-            context, net = stepped[0], TwoLayerNet(*stepped[1:])
-        return ConditionalContext(context, net, losses)
-
-    def _gradients(self, context: Array, net: TwoLayerNet, x: Array, labels: Array) -> tuple[float, list[Array]]:
-        """The mean loss of a batch, and its gradients for the context and the network."""
-        xp, n = namespace(x), x.shape[0]
-        loss, total, below = 0.0, xp.zeros_like(context), []
+    def _gradient(self, rows: np.ndarray, values: Array) -> tuple[Array, Array]:
+        (context, net), (x, labels) = self._parts(values), self._batch(rows)
+        losses, gradients, n = [], [], len(x)
         for i, shift in enumerate(net.outputs(x)):
             row = x[i : i + 1]
-            text, pull_back = self._text_and_pull_back(context + shift)
-            own, gradient = label_loss(logits(row, text, self.logit_scale), labels[i : i + 1])
-            pulled = pull_back(logits_to_text(gradient, row, self.logit_scale)) / n
-            loss, total = loss + float(own) / n, total + pulled
-            below.append(xp.sum(pulled, axis=0))
-        return loss, [total, *net.pull_back(x, xp.stack(below))[1]]
+            text, pull_back = self._linearize(context + shift)
+            loss, slope = label_loss(logits(row, text, self.logit_scale), labels[i : i + 1])
+            losses.append(loss)
+            gradients.append(pull_back(logits_to_text(slope, row, self.logit_scale)) / n)
+        xp = namespace(x)
+        to_words = xp.stack(gradients)  # (n, words, width)
+        _, to_net = net.pull_back(x, xp.sum(to_words, axis=1))
+        return sum(losses) / n, joined([xp.sum(to_words, axis=0), *to_net])
 
     def _predict_scores(self, features: Array) -> Array:
-        backend = Backend.of(features)
-        wide = backend.asarray(features, backend.xp.float64)
+        context, net = self._parts(self._trained.values)
         scores = [
-            logits(row[None, :], self._text_features(self._trained.context + shift), self.logit_scale)[0]
-            for row, shift in zip(wide, self._trained.meta_net.outputs(wide), strict=True)
+            logits(row[None, :], self._text_features(context + shift), self.logit_scale)[0]
+            for row, shift in zip(features, net.outputs(features), strict=True)
         ]
-        return backend.asarray(backend.xp.stack(scores), features.dtype)
+        return namespace(features).stack(scores)

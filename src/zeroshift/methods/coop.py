@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend
+from zeroshift.arrays import Array
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
-from zeroshift.methods._shared.trained_prompts import MOMENTUM, TrainedPrompts, checked_start
+from zeroshift.methods._shared.trained_prompts import TrainedPrompts
 from zeroshift.methods._shared.training import label_loss
-from zeroshift.methods._shared.tuning import SGD, logits_to_text
-from zeroshift.parameters import Choice, Flag, array_parameter, parameter
+from zeroshift.methods._shared.tuning import logits_to_text
+from zeroshift.parameters import Choice, Flag, array_parameter, parameter, state
+from zeroshift.serialization import restoring
 from zeroshift.zero_shot import logits
-
-__all__ = ["CoOp", "LearnedContext"]
 
 RANDOM_SPREAD = 0.02
 """Standard deviation of random initial embeddings."""
-
-
-class LearnedContext(NamedTuple):
-    """The embeddings (n, width), or (K, n, width) with those of each class, the text features (K, d) of the prompts,
-    and the loss of each step."""
-
-    context: Array
-    text: Array
-    losses: Array
 
 
 class CoOp(TrainedPrompts, PromptTuned):
@@ -84,46 +74,29 @@ class CoOp(TrainedPrompts, PromptTuned):
     )
     per_class: bool = parameter(Flag(), "Learn a context for each class, instead of one for all.", default=False)
 
-    def _validate(self) -> None:
-        super()._validate()
-        if self.initial is not None:
-            fix = "text.context, with per_class=True once for each class"
-            self.initial = checked_start("initial", self.initial, self._shape, fix)
+    _text: Array = state(
+        lambda self: self.prototypes64 if restoring() else self._text_features(self._trained.values),
+        merge=lambda mine, theirs: mine,
+    )
 
     @property
     def context(self) -> Array:
         """The learned embeddings (n, width), or (K, n, width)."""
-        return Backend.of(self.prototypes).copy(self._trained.context)
+        return self.as_own(self._trained.values)
 
-    @property
-    def _shape(self) -> tuple[int, ...]:
-        shape = tuple(self.text.context.shape)
-        return (self.n_classes, *shape) if self.per_class else shape
-
-    def _start(self) -> LearnedContext:
-        backend = Backend.of(self.prototypes)
-        if self.initial is not None:
-            context = backend.asarray(self.initial, backend.xp.float64)
-        elif self.initialisation == "random":
+    def _default_start(self) -> np.ndarray:
+        shape = self.text.context.shape
+        shape = (self.n_classes, *shape) if self.per_class else shape
+        if self.initialisation == "random":
             # The orders of the epochs are drawn from (seed, 1), (seed, 2), ...
-            drawn = np.random.default_rng([self.seed, 0]).normal(scale=RANDOM_SPREAD, size=self._shape)
-            context = backend.asarray(drawn, backend.xp.float64)
-        else:
-            context = backend.copy(backend.xp.broadcast_to(self._initial_context, self._shape))
-        return LearnedContext(context, self._initial_text, self._no_losses())
+            return np.random.default_rng([self.seed, 0]).normal(scale=RANDOM_SPREAD, size=shape)
+        return np.array(np.broadcast_to(self.text.context, shape))
 
-    def _train(self) -> LearnedContext:
-        backend = Backend.of(self.prototypes)
-        context, _, losses = self._start()
-        features, labels = backend.asarray(self.support[0], context.dtype), backend.index(self._labels)
-        optimizer = SGD(self.rate, momentum=MOMENTUM, weight_decay=self.weight_decay)
-        for number, rate, rows in self._steps():
-            index = backend.index(rows)
-            x, (text, pull_back) = features[index], self._text_and_pull_back(context)
-            losses[number], gradient = label_loss(logits(x, text, self.logit_scale), labels[index])
-            optimizer.rate = rate
-            context = optimizer.step(context, pull_back(logits_to_text(gradient, x, self.logit_scale)))
-        return LearnedContext(context, self._text_features(context), losses)
+    def _gradient(self, rows: np.ndarray, context: Array) -> tuple[Array, Array]:
+        x, labels = self._batch(rows)
+        text, pull_back = self._linearize(context)
+        loss, slope = label_loss(logits(x, text, self.logit_scale), labels)
+        return loss, pull_back(logits_to_text(slope, x, self.logit_scale))
 
     def _predict_scores(self, features: Array) -> Array:
-        return logits(features, self._trained.text, self.logit_scale)
+        return logits(features, self._text, self.logit_scale)

@@ -9,9 +9,6 @@ from zeroshift.arrays import Array, namespace
 from zeroshift.methods._shared.prompt_tuned import EpisodicPromptTuning
 from zeroshift.parameters import Number, parameter
 
-__all__ = ["CTPT", "dispersion"]
-
-
 MIN_DISTANCE = 1e-12
 """A class no farther than this from the mean counts as equal to it: the difference is rounding, without a direction."""
 
@@ -29,13 +26,11 @@ def dispersion(text: Array) -> tuple[Array, Array]:
            [ 0.    ,  0.    ]]))
     """
     xp = namespace(text)
-    away = text - xp.mean(text, axis=0, keepdims=True)
+    away = text - text.mean(axis=0)
     distances = xp.linalg.vector_norm(away, axis=1, keepdims=True)
-    apart = distances > MIN_DISTANCE
-    directions = xp.where(apart, away / xp.where(apart, distances, xp.ones_like(distances)), xp.zeros_like(away))
+    directions = away / xp.where(distances > MIN_DISTANCE, distances, float("inf"))
     # Moving a row moves the mean as well, and with it the distances of all rows.
-    gradient = (directions - xp.mean(directions, axis=0, keepdims=True)) / text.shape[0]
-    return xp.mean(distances), gradient
+    return distances.mean(), (directions - directions.mean(axis=0)) / len(text)
 
 
 class CTPT(EpisodicPromptTuning):
@@ -77,6 +72,7 @@ class CTPT(EpisodicPromptTuning):
         default=50.0,
     )
 
-    def _text_gradient(self, kept: Array, text: Array) -> Array:
-        _, gradient = dispersion(text)
-        return super()._text_gradient(kept, text) - self.dispersion_weight * gradient
+    def _loss(self, kept: Array, text: Array) -> tuple[Array, Array]:
+        loss, gradient = super()._loss(kept, text)
+        spread, spread_gradient = dispersion(text)
+        return loss - self.dispersion_weight * spread, gradient - self.dispersion_weight * spread_gradient

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from zeroshift.arrays import Array, Backend, namespace
+from zeroshift.arrays import Array, namespace
 from zeroshift.methods._shared.prompt_tuned import EpisodicPromptTuning
 from zeroshift.parameters import Number, parameter
 from zeroshift.views import select_lowest_entropy
-
-__all__ = ["DiffTPT"]
 
 
 class DiffTPT(EpisodicPromptTuning):
@@ -79,7 +77,6 @@ def most_similar(scores: Array, ratio: float) -> Array:
     xp = namespace(scores)
     lengths = xp.linalg.vector_norm(scores, axis=1)
     # Logits that are all zero have no direction; their cosine is 0.
-    cosines = (scores[1:, :] @ scores[0, :]) / xp.where(lengths[1:] > 0, lengths[1:], xp.ones_like(lengths[1:]))
-    n_kept = int((scores.shape[0] - 1) * ratio)
-    nearest = 1 + xp.argsort(-cosines, stable=True)[:n_kept]
-    return xp.concat([Backend.of(scores).zeros((1,), nearest.dtype), xp.sort(nearest)])
+    cosines = (scores @ scores[0, :]) / xp.where(lengths > 0, lengths, 1.0)
+    cosines[0] = float("inf")
+    return xp.sort(xp.argsort(-cosines, stable=True)[: 1 + int((len(scores) - 1) * ratio)])

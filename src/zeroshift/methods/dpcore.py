@@ -4,92 +4,70 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend, namespace
-from zeroshift.methods._shared.image_method import VISION, ImageMethod
+from zeroshift.arrays import Array, namespace
+from zeroshift.methods._shared.image_method import ImageMethod
 from zeroshift.methods._shared.source_statistics import Moments, checked_source, distance, distance_gradient, moments
-from zeroshift.methods._shared.towers import PromptedVision, VisionOutput
-from zeroshift.methods._shared.tuning import AdamW
-from zeroshift.parameters import Number, Optional, array_parameter, model_parameter, parameter, state
+from zeroshift.methods._shared.towers import VisionOutput
+from zeroshift.methods._shared.tuning import AdamW, tune
+from zeroshift.parameters import Number, Optional, array_parameter, parameter, state
 from zeroshift.state_checks import check_range, check_seen
 from zeroshift.zero_shot import logits, softmax
 
-__all__ = ["DPCore", "PromptCoreset"]
 
+class PromptCoreset(NamedTuple):
+    """P prompts, each with the statistics of the batches it is for."""
 
-@dataclass(frozen=True)
-class PromptCoreset:
-    """P prompts, each with the statistics of the batches it is for. Updates return a new coreset."""
-
-    statistics: Moments
-    """Mean and standard deviation (P, width) of the states of the batches; at first of a batch without a prompt."""
+    mean: Array
+    """(P, width), of the states of the batches; at first of a batch without a prompt."""
+    std: Array
+    """(P, width)."""
     prompts: Array
     """(P, tokens, width)."""
 
-    @classmethod
-    def empty(cls, backend: Backend, tokens: int, width: int) -> PromptCoreset:
-        no_rows = backend.zeros((0, width))
-        return cls(Moments(no_rows, no_rows), backend.zeros((0, tokens, width)))
-
-    def __len__(self) -> int:
-        return int(self.prompts.shape[0])
-
-    def weights(self, batch: Moments, temperature: float, std_weight: float) -> Array:
-        """Weights (P,) with sum 1: how similar a batch with these statistics is to the batches of each prompt."""
-        return softmax(-distance(batch, self.statistics, std_weight) / temperature)
-
-    def weighted_prompt(self, weights: Array) -> Array:
-        """Weighted mean (tokens, width) of the prompts."""
-        return namespace(weights).sum(weights[:, None, None] * self.prompts, axis=0)
-
     def refined(self, shares: Array, batch: Moments, prompt: Array) -> PromptCoreset:
         """Each element moved by its share (P,) towards a batch and its prompt. Standard deviations only grow."""
-        xp = namespace(shares)
-        mean, std = self.statistics
-        share = shares[:, None]
-        growth = xp.where(batch.std > std, batch.std - std, xp.zeros_like(std))
-        statistics = Moments(mean + share * (batch.mean - mean), std + share * growth)
-        return PromptCoreset(statistics, self.prompts + share[:, :, None] * (prompt - self.prompts))
+        share, growth = shares[:, None], namespace(shares).clip(batch.std - self.std, 0.0, None)
+        return PromptCoreset(
+            self.mean + share * (batch.mean - self.mean),
+            self.std + share * growth,
+            self.prompts + share[:, :, None] * (prompt - self.prompts),
+        )
 
     def extended(self, batch: Moments, prompt: Array, capacity: int | None) -> PromptCoreset:
-        """The coreset with one more element, and without the oldest if it is full."""
+        """With one more element, and without the oldest if it is full."""
         xp = namespace(prompt)
-        first = 0 if capacity is None else max(0, len(self) + 1 - capacity)
-        mean, std, prompts = (
-            xp.concat([kept, new[None]])[first:]
-            for kept, new in zip((*self.statistics, self.prompts), (*batch, prompt), strict=True)
-        )
-        return PromptCoreset(Moments(mean, std), prompts)
+        parts = [xp.concat([kept, new[None]]) for kept, new in zip(self, (*batch, prompt), strict=True)]
+        return PromptCoreset(*(part[-(capacity or len(part)) :] for part in parts))
 
-    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        return {"mean": self.statistics.mean, "std": self.statistics.std, "prompts": self.prompts}, {}
-
-    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> PromptCoreset:
-        shapes = tuple(tuple(arrays[name].shape) for name in ("mean", "std", "prompts"))
-        size, (tokens, width) = shapes[2][0], tuple(self.prompts.shape[1:])
-        if shapes != ((size, width), (size, width), (size, tokens, width)):
-            raise ValueError(f"the arrays of the coreset have the shapes {shapes}: not prompts of {tokens} x {width}")
-        check_range("std", arrays["std"], 0)
-        return PromptCoreset(Moments(arrays["mean"], arrays["std"]), arrays["prompts"])
+    def check_seen(self, n_seen: int) -> None:
+        """ValueError for what no batches of so many images lead to."""
+        if not len(self.mean) == len(self.std) == len(self.prompts):
+            raise ValueError(f"{len(self.prompts)} prompts have {len(self.mean)} means and {len(self.std)} deviations")
+        check_range("std", self.std, 0)
+        check_seen("the number of prompts in the coreset", len(self.prompts), n_seen)
 
 
-class EncodedBatch(NamedTuple):
-    """A batch without a prompt, and with the weighted prompt of the coreset."""
+class KnownBatch(NamedTuple):
+    """A batch that the stored prompts, weighted, bring near enough to the source."""
 
-    plain: VisionOutput
-    statistics: Moments
-    """Moments of the states without a prompt."""
     weights: Array
-    """Weights (P,) of the prompts; None, like the next two, while the coreset is empty."""
+    """(P,), with sum 1."""
     prompt: Array
     """The weighted prompt (tokens, width)."""
-    prompted: VisionOutput | None
-    is_known: bool
-    """Whether that prompt brings the batch near enough to the source."""
+    output: VisionOutput
+    """The batch with this prompt."""
+
+
+class CoresetStep(NamedTuple):
+    """What a batch leads to."""
+
+    scores: Array
+    """(B, K)."""
+    coreset: PromptCoreset
 
 
 class DPCore(ImageMethod):
@@ -126,7 +104,7 @@ class DPCore(ImageMethod):
     headline = "Tunes visual prompts, one per kind of shift"
     needs = ("prototypes", "vision", "source")
     state_size = "P (n + 2) w for P prompts of n tokens of width w; P grows with N if capacity is None"
-    complexity = "2 passes per batch and E passes with gradients, E = 1 for a known batch and 50 for a new one"
+    complexity = "2 + E passes per batch and E with gradients, E = 1 for a known batch and 50 for a new one"
     reconstructed = "the authors' code is for a supervised ViT; states and head of CLIP are our reading"
     example_parameters: ClassVar[Mapping[str, Any]] = {
         "batch_size": 4,
@@ -137,7 +115,6 @@ class DPCore(ImageMethod):
         "memory_is_bounded": "a batch that differs from the source and from earlier ones adds a prompt; set capacity",
     }
 
-    vision: PromptedVision = model_parameter(VISION, "Image side of the encoder.")
     source: tuple[Array, Array] = array_parameter(
         "Mean and standard deviation (width,) of the image states before the shift. `source_statistics` computes them."
     )
@@ -172,79 +149,79 @@ class DPCore(ImageMethod):
     )
 
     _coreset: PromptCoreset = state(
-        lambda self: self._empty_coreset(),
+        lambda self: PromptCoreset(
+            self.zeros(0, self.vision.width),
+            self.zeros(0, self.vision.width),
+            self.zeros(0, self.n_tokens, self.vision.width),
+        ),
         saved_as="",
-        check=lambda self, coreset: check_seen("the number of prompts in the coreset", len(coreset), self.n_seen),
+        grows=True,
     )
-
-    def _empty_coreset(self) -> PromptCoreset:
-        return PromptCoreset.empty(Backend.of(self.prototypes), self.n_tokens, self.vision.width)
 
     def _validate(self) -> None:
         super()._validate()
-        self.source = checked_source(self.source, self.vision, Backend.of(self.prototypes))
+        fix = "source=source_statistics(vision, images, prototypes)"
+        pair = checked_source(self.source, ("mean", "std"), lambda given: (self.vision.width,), fix)
+        self.source = self._target = Moments(*map(self.as_own, pair))
 
     def _prepare(self) -> None:
-        backend = Backend.of(self.prototypes)
-        self._text = backend.asarray(self.prototypes, backend.xp.float64)
-        self._target = Moments(*self.source)
         width = self.vision.width
         bound = math.sqrt(6 / (self.vision.patches.inputs + width))
         draw = np.random.default_rng(self.seed)
-        self._initial_prompt = backend.asarray(draw.uniform(-bound, bound, (self.n_tokens, width)))
+        self._initial_prompt = self.as_own(draw.uniform(-bound, bound, (self.n_tokens, width)))
 
     @property
     def coreset_size(self) -> int:
         """Prompts in the coreset."""
-        return len(self._coreset)
+        return len(self._coreset.prompts)
 
-    def _adapt_batch(self, images: Array) -> Array:
-        batch = self._encode_batch(images)
-        if images.shape[0] == 1:
-            scores, coreset = self._batch_scores(batch), self._coreset
-        elif batch.is_known:
-            prompt, last = self._tune(images, batch.prompt, self.steps_known, batch.prompted)
-            coreset = self._coreset.refined(self.momentum * batch.weights, moments(last.states), prompt)
-            scores = logits(last.features, self._text, self.logit_scale)
-        else:
-            prompt, last = self._tune(images, self._initial_prompt, self.steps_new)
-            coreset = self._coreset.extended(batch.statistics, prompt, self.capacity)
-            scores = logits(last.features, self._text, self.logit_scale)
-        with self._learning(images.shape[0]):
-            self._coreset = coreset
-        return scores
+    @property
+    def _predict_rows(self) -> int:
+        return self.batch_size
 
-    def _predict_scores(self, features: Array) -> Array:
-        return self._batch_scores(self._encode_batch(features))
-
-    def _batch_scores(self, batch: EncodedBatch) -> Array:
-        """Scores without a step: with the weighted prompt if the batch is known, otherwise without a prompt."""
-        output = batch.prompted if batch.is_known and batch.prompted is not None else batch.plain
-        return logits(output.features, self._text, self.logit_scale)
-
-    def _encode_batch(self, images: Array) -> EncodedBatch:
+    def plan(self, images: Array) -> CoresetStep:
+        if len(images) == 1:
+            return CoresetStep(self.score(images), self._coreset)
         plain = self._encode(images)
-        statistics = moments(plain.states)
-        if not len(self._coreset):
-            return EncodedBatch(plain, statistics, None, None, None, is_known=False)
-        std_weight = self.std_weight if images.shape[0] > 1 else 0.0
-        weights = self._coreset.weights(statistics, self.temperature, std_weight)
-        prompt = self._coreset.weighted_prompt(weights)
-        prompted = self._encode(images, prompt)
-        before, after = (distance(own, self._target, std_weight) for own in (statistics, moments(prompted.states)))
-        is_known = bool(after < self.threshold * before)
-        return EncodedBatch(plain, statistics, weights, prompt, prompted, is_known)
+        known = self._known(images, plain)
+        if known:
+            prompt, last = self._tuned(images, known.prompt, self.steps_known)
+            coreset = self._coreset.refined(self.momentum * known.weights, moments(last.states), prompt)
+        else:
+            prompt, last = self._tuned(images, self._initial_prompt, self.steps_new)
+            coreset = self._coreset.extended(moments(plain.states), prompt, self.capacity)
+        return CoresetStep(self._scores(last), coreset)
 
-    def _tune(
-        self, images: Array, prompt: Array, steps: int, initial: VisionOutput | None = None
-    ) -> tuple[Array, VisionOutput]:
-        """The prompt after the steps, and the batch encoded before the last step; `initial` is it before the first."""
-        backend = Backend.of(self.prototypes)
-        optimizer = AdamW(self.rate, weight_decay=self.weight_decay)
-        last = initial or self._encode(images, prompt)
-        for step in range(steps):
-            last = self._encode(images, prompt) if step else last
-            state_gradient = distance_gradient(last.states, self._target, self.std_weight)
-            gradient = backend.asarray(self.vision.pull_back(images, prompt, state_gradient), backend.xp.float64)
-            prompt = optimizer.step(prompt, gradient)
-        return prompt, last
+    def learn(self, step: CoresetStep) -> None:
+        self._coreset = step.coreset
+
+    def score(self, images: Array) -> Array:
+        plain = self._encode(images)
+        known = self._known(images, plain)
+        return self._scores(known.output if known else plain)
+
+    def _scores(self, output: VisionOutput) -> Array:
+        return logits(output.features, self.prototypes64, self.logit_scale)
+
+    def _known(self, images: Array, plain: VisionOutput) -> KnownBatch | None:
+        """The batch under the weighted prompt, or None if that does not bring it near enough to the source."""
+        if not len(self._coreset.prompts):
+            return None
+        own, std_weight = moments(plain.states), self.std_weight if len(plain.states) > 1 else 0.0
+        stored = Moments(self._coreset.mean, self._coreset.std)
+        weights = softmax(-distance(own, stored, std_weight) / self.temperature)
+        prompt = (weights[:, None, None] * self._coreset.prompts).sum(axis=0)
+        output = self._encode(images, prompt)
+        before, after = (distance(one, self._target, std_weight) for one in (own, moments(output.states)))
+        return KnownBatch(weights, prompt, output) if after < self.threshold * before else None
+
+    def _tuned(self, images: Array, prompt: Array, steps: int) -> tuple[Array, VisionOutput]:
+        """The prompt after the steps, and the batch before the last of them."""
+
+        def gradient(prompt: Array) -> tuple[VisionOutput, Array]:
+            output = self._encode(images, prompt)
+            to_states = distance_gradient(output.states, self._target, self.std_weight)
+            return output, self.as_float64(self.vision.pull_back(images, prompt, to_states))
+
+        prompt, outputs = tune(prompt, gradient, AdamW(self.rate, weight_decay=self.weight_decay), steps)
+        return prompt, outputs[-1]

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend, Rows, as_floats, namespace, to_numpy
-from zeroshift.method import ViewMethod
-from zeroshift.methods._shared.prompt_tuned import PromptTuned
-from zeroshift.methods._shared.tuning import AdamW, entropy_of_mean, logits_to_text
+from zeroshift.arrays import Array, Backend, namespace, to_numpy
+from zeroshift.methods._shared.prompt_tuned import OnlinePromptTuning
+from zeroshift.methods._shared.tuning import checked_start, entropy_of_mean, logits_to_text, tune
 from zeroshift.parameters import Choice, Number, array_parameter, parameter, state
 from zeroshift.views import entropy
 from zeroshift.zero_shot import logits, pseudo_class, softmax
 
-__all__ = ["DynaPrompt", "PromptBuffer", "PromptRatings", "checked_residuals", "rate_prompts", "select_prompts"]
+DIGITS = 9
+"""Ratings are rounded to this many digits, so that equal prompts tie whatever the rounding of a sum."""
 
 
-@dataclass(frozen=True)
-class PromptBuffer:
-    """M prompts, as residuals of the initial context, and when each was last used. Updates return a new buffer."""
+class PromptBuffer(NamedTuple):
+    """M prompts, as residuals of the initial context, and when each was last used."""
 
     residuals: Array
     """(M, n, width): prompt i has the context `initial context + residuals[i]`."""
@@ -34,122 +33,52 @@ class PromptBuffer:
     head: Array
     """(K, d): the mean text features of those prompts; its logits are the mean of their logits."""
 
-    def recycled(self) -> PromptBuffer:
-        """The buffer with the least recently used prompt reset to the initial context, if all prompts were used.
-
-        A single prompt is never reset.
-        """
-        if len(self.uses) == 1 or 0 in self.uses:
-            return self
-        oldest = self.order[0]
-        residuals = Backend.of(self.residuals).copy(self.residuals)
-        residuals[oldest, ...] = 0.0
-        uses = tuple(0 if i == oldest else n for i, n in enumerate(self.uses))
-        return replace(self, residuals=residuals, uses=uses)
-
-    def updated(self, chosen: Sequence[int], residuals: Array, head: Array) -> PromptBuffer:
-        """The buffer after an image that chose these prompts, in this order. A prompt chosen twice counts twice."""
-        order, uses = list(self.order), list(self.uses)
-        for i in chosen:
-            order.remove(i)
-            order.append(i)
-            uses[i] += 1
-        return PromptBuffer(residuals, tuple(order), tuple(uses), tuple(chosen), head)
-
-    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        values = {"order": list(self.order), "uses": list(self.uses), "chosen": list(self.chosen)}
-        return {"residuals": self.residuals, "head": self.head}, values
-
-    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> PromptBuffer:
-        """A buffer of the same size with what `state` returned; ValueError if it does not fit."""
-        order, uses, chosen = (tuple(int(n) for n in values[name]) for name in ("order", "uses", "chosen"))
-        numbers = range(len(self.order))
-        if sorted(order) != list(numbers):
-            raise ValueError(f"the order {order} does not name each of {len(numbers)} prompts once")
-        if len(uses) != len(numbers) or min(uses) < 0 or not set(chosen) <= set(numbers):
-            raise ValueError(f"uses {uses} and chosen {chosen} do not fit {len(numbers)} prompts")
-        for name, own in (("residuals", self.residuals), ("head", self.head)):
-            if arrays[name].shape != own.shape:
-                raise ValueError(f"{name} has the shape {tuple(arrays[name].shape)}, not {tuple(own.shape)}")
-        return PromptBuffer(arrays["residuals"], order, uses, chosen, arrays["head"])
+    def check_seen(self, n_seen: int) -> None:
+        """ValueError unless the order names each prompt once, and the other numbers fit."""
+        numbers, (order, uses, chosen) = list(range(len(self.residuals))), self[1:4]
+        fits = sorted(order) == numbers and len(uses) == len(numbers) and set(chosen) <= set(numbers)
+        if not fits or any(type(number) is not int or number < 0 for number in (*order, *uses, *chosen)):
+            raise ValueError(f"order {order}, uses {uses} and chosen {chosen} do not fit {len(numbers)} prompts")
 
 
-def checked_residuals(residuals: Any, shape: tuple[int, ...], backend: Backend) -> Array:
-    """A user's residuals (M, n, width), checked and copied to the library and device of the method."""
-    residuals = as_floats("residuals", residuals)
-    if tuple(residuals.shape) != shape:
-        raise ValueError(
-            f"residuals must have the shape (n_prompts, n_words, width) = {shape}; got {tuple(residuals.shape)}. "
-            f"Fix: numpy.zeros({shape}) is the default."
-        )
-    if not np.isfinite(to_numpy(residuals)).all():
-        raise ValueError("residuals holds NaN or infinity. Fix: drop or recompute them.")
-    with backend.computing():
-        return backend.copy(backend.asarray(residuals))
+def rate_prompts(scores: Array, mode: str) -> tuple[np.ndarray, np.ndarray]:
+    """How well each prompt suits an image, from the logits (M, V, K) of its views; view 0 is the image itself.
 
-
-MODES = ("paper", "released")
-
-DIGITS = 9
-"""Ratings are rounded to this many digits, so that equal prompts tie whatever the rounding of a sum."""
-
-
-class PromptRatings(NamedTuple):
-    """How well each of the M prompts suits an image."""
-
-    entropies: np.ndarray
-    """Mean entropy (M,) over all views."""
-    differences: np.ndarray
-    """Mean difference (M,) in confidence between the image and its other views; 0 if there are none."""
-
-
-def rate_prompts(scores: Array, mode: str) -> PromptRatings:
-    """Ratings from the logits (M, V, K) of the views under each prompt; view 0 is the image itself."""
-    xp = namespace(scores)
-    confidences = _image_class_probabilities(scores) if mode == "paper" else xp.max(scores, axis=2)
-    entropies = to_numpy(xp.mean(entropy(scores), axis=1))
-    differences = np.zeros(len(entropies))
-    if scores.shape[1] > 1:
-        differences = to_numpy(confidences[:, 0] - xp.mean(confidences[:, 1:], axis=1))
-    return PromptRatings(np.round(entropies, DIGITS), np.round(differences, DIGITS))
-
-
-def _image_class_probabilities(scores: Array) -> Array:
-    """Probabilities (M, V) that each prompt gives, in each view, to the class it predicts for the image itself."""
-    classes = pseudo_class(scores[:, 0, :])
-    prompts = namespace(scores).arange(scores.shape[0], device=Backend.of(scores).device)
-    return softmax(scores)[prompts, :, classes]
-
-
-def select_prompts(ratings: PromptRatings, reference: int, mode: str) -> tuple[int, ...]:
-    """Indices of the prompts for an image. The last one is `reference`, the least recently used prompt.
-
-    >>> ratings = PromptRatings(np.array([0.3, 0.9, 0.1, 0.2]), np.array([0.1, 0.2, 0.5, 0.4]))
-    >>> select_prompts(ratings, 0, "paper"), select_prompts(ratings, 0, "released")
-    ((2, 3, 0), (3, 0))
+    Mean entropies (M,) over all views, and mean differences (M,) in confidence between the image and its other views,
+    0 if there are none.
     """
-    return _select_as_in_paper(ratings, reference) if mode == "paper" else _select_as_released(ratings, reference)
+    xp = namespace(scores)
+    confidences = xp.max(scores, axis=2)
+    if mode == "paper":  # the probability, in each view, of the class predicted for the image itself
+        prompts = xp.arange(scores.shape[0], device=Backend.of(scores).device)
+        confidences = softmax(scores)[prompts, :, pseudo_class(scores[:, 0, :])]
+    # The mean difference of a single view from itself is 0.
+    own, others = confidences[:, :1], confidences[:, 1:] if scores.shape[1] > 1 else confidences
+    entropies, differences = to_numpy(entropy(scores).mean(axis=1)), to_numpy((own - others).mean(axis=1))
+    return np.round(entropies, DIGITS), np.round(differences, DIGITS)
 
 
-def _select_as_in_paper(ratings: PromptRatings, reference: int) -> tuple[int, ...]:
-    """The prompts of lower entropy and larger difference than the reference, and the reference."""
-    entropies, differences = ratings
-    better = (entropies < entropies[reference]) & (differences > differences[reference])
-    return (*np.flatnonzero(better).tolist(), reference)
+def select_prompts(entropies: np.ndarray, differences: np.ndarray, reference: int, mode: str) -> tuple[int, ...]:
+    """Indices of the prompts for an image: those of lower entropy and larger difference than the reference, the least
+    recently used prompt; and the reference. "released" has two errors of the authors' code: the rank by entropy cuts
+    the list by difference, and indices of prompts are used as ranks.
 
-
-def _select_as_released(ratings: PromptRatings, reference: int) -> tuple[int, ...]:
-    """The same with two errors of the released code: the rank by entropy cuts the list by difference, and indices of
-    prompts are used as ranks."""
-    by_entropy = np.argsort(-ratings.entropies, kind="stable").tolist()
-    by_difference = np.argsort(-ratings.differences, kind="stable").tolist()
+    >>> entropies, differences = np.array([0.3, 0.9, 0.1, 0.2]), np.array([0.1, 0.2, 0.5, 0.4])
+    >>> [select_prompts(entropies, differences, 0, mode) for mode in ("paper", "released")]
+    [(2, 3, 0), (3, 0)]
+    """
+    if mode == "paper":
+        better = (entropies < entropies[reference]) & (differences > differences[reference])
+        return (*np.flatnonzero(better).tolist(), reference)
+    by_entropy = np.argsort(-entropies, kind="stable").tolist()
+    by_difference = np.argsort(-differences, kind="stable").tolist()
     rank = by_entropy.index(reference)
     lower_entropy = by_entropy[min(rank + 1, len(by_entropy) - 1) :]
     both = sorted(set(lower_entropy) & set(by_difference[:rank]))
     return (*(by_entropy[number] for number in both), reference)
 
 
-class DynaPrompt(PromptTuned, ViewMethod):
+class DynaPrompt(OnlinePromptTuning):
     """Keeps several prompts. For each image it tunes the least recently used prompt, and all prompts that are more
     confident than it and distinguish the image better from its views. Together they predict the image. They stay tuned.
 
@@ -186,9 +115,6 @@ class DynaPrompt(PromptTuned, ViewMethod):
     name = "dynaprompt"
     headline = "Tunes several prompts along the stream"
     linear = True
-    protocol = "online"
-    needs = ("prototypes", "views", "text")
-    takes = ()
     # Few prompts, because the common checks adapt to thousands of images.
     example_parameters: ClassVar[Mapping[str, Any]] = {"n_prompts": 3}
     state_size = "M n w + 3 K d, for n words of width w"
@@ -202,7 +128,9 @@ class DynaPrompt(PromptTuned, ViewMethod):
         sizes_state=True,
     )
     mode: str = parameter(
-        Choice(MODES), "How prompts are chosen: as in the paper, or as in the authors' code.", default="paper"
+        Choice(("paper", "released")),
+        "How prompts are chosen: as in the paper, or as in the authors' code.",
+        default="paper",
     )
     view_ratio: float = parameter(
         Number(0, 1, above=True),
@@ -225,72 +153,56 @@ class DynaPrompt(PromptTuned, ViewMethod):
         super()._validate()
         if self.residuals is not None:
             shape = (self.n_prompts, *self.text.context.shape)
-            self.residuals = checked_residuals(self.residuals, shape, Backend.of(self.prototypes))
+            self.residuals = checked_start("residuals", self.residuals, shape, f"numpy.zeros({shape}), the default")
 
     def _initial_buffer(self) -> PromptBuffer:
-        backend = Backend.of(self.prototypes)
-        if self.residuals is None:
-            residuals = backend.zeros((self.n_prompts, *self._initial_context.shape))
-        else:
-            residuals = backend.copy(backend.asarray(self.residuals, backend.xp.float64))
+        residuals = self.zeros(self.n_prompts, *self.text.context.shape)
+        if self.residuals is not None:
+            residuals = self.as_float64(self.residuals)
         return PromptBuffer(residuals, tuple(range(self.n_prompts)), (0,) * self.n_prompts, (), self._initial_text)
 
     @property
     def buffer(self) -> PromptBuffer:
         """The present prompts and when each was last used; a copy."""
-        copy = Backend.of(self.prototypes).copy
-        return replace(self._buffer, residuals=copy(self._buffer.residuals), head=copy(self._buffer.head))
+        now = self._buffer
+        lists = {name: tuple(getattr(now, name)) for name in ("order", "uses", "chosen")}  # a file has lists
+        return now._replace(residuals=self.as_own(now.residuals), head=self.as_own(now.head), **lists)
 
-    def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        return ((block, self._adapt_view(features)[None, :]) for block, features in rows.blocks(1))
+    def plan(self, views: Array) -> PromptBuffer:
+        """The buffer after an image. A prompt chosen twice counts twice."""
+        residuals, order, uses = self._buffer.residuals, list(self._buffer.order), list(self._buffer.uses)
+        oldest = order[0]
+        if self.n_prompts > 1 and 0 not in uses:
+            residuals = Backend.of(residuals).copy(residuals)
+            residuals[oldest, ...], uses[oldest] = 0.0, 0
+        texts = [self._text_features(self._context(residual)) for residual in residuals]
+        scores = namespace(residuals).stack([logits(views, text, self.logit_scale) for text in texts])
+        chosen = select_prompts(*rate_prompts(scores, self.mode), oldest, self.mode)
+        residuals, _ = tune(residuals, partial(self._gradient, views, scores, chosen), self._new_optimizer())
+        for i in chosen:
+            order.remove(i)
+            order.append(i)
+            uses[i] += 1
+        head = sum(self._text_features(self._context(residuals[i, ...])) for i in chosen) / len(chosen)
+        return PromptBuffer(residuals, tuple(order), tuple(uses), chosen, head)
 
-    def _adapt_view(self, views: Array) -> Array:
-        buffer = self._buffer.recycled()
-        scores = self._scores(views, buffer.residuals)
-        chosen = select_prompts(rate_prompts(scores, self.mode), buffer.order[0], self.mode)
-        residuals = self._tuned_residuals(views, buffer.residuals, chosen, scores)
-        head = self._head(residuals, chosen)
-        answer = logits(views[:1, :], head, self.logit_scale)[0]
-        with self._learning():
-            self._buffer = buffer.updated(chosen, residuals, head)
-        return answer
+    def _context(self, residual: Array) -> Array:
+        return self._initial_context + residual if bool((residual != 0).any()) else self._initial_context
 
-    def _scores(self, views: Array, residuals: Array) -> Array:
-        """Logits (M, V, K) of the views under each prompt."""
+    def _gradient(self, views: Array, scores: Array, chosen: tuple[int, ...], residuals: Array) -> tuple[None, Array]:
+        """Gradient of the mean loss of the chosen prompts on the views of lowest mean entropy."""
         xp = namespace(residuals)
-        # The text features of the initial context are known.
-        initial = logits(views, self._initial_text, self.logit_scale)
-        tuned = to_numpy(xp.any(residuals != 0, axis=(1, 2)))
-        return xp.stack(
-            [
-                logits(views, self._prompt_features(residual), self.logit_scale) if is_tuned else initial
-                for residual, is_tuned in zip(residuals, tuned, strict=True)
-            ]
-        )
-
-    def _prompt_features(self, residual: Array) -> Array:
-        """Text features (K, d) of a prompt."""
-        return self._text_features(self._initial_context + residual)
-
-    def _tuned_residuals(self, views: Array, residuals: Array, chosen: tuple[int, ...], scores: Array) -> Array:
-        """The residuals after one step on the mean loss of the chosen prompts."""
-        xp = namespace(residuals)
-        entropies = xp.mean(xp.stack([entropy(scores[i, ...]) for i in chosen]), axis=0)
+        entropies = sum(entropy(scores[i, ...]) for i in chosen)
         kept = xp.argsort(entropies, stable=True)[: max(int(views.shape[0] * self.view_ratio), 1)]
         gradient = xp.zeros_like(residuals)
         for i in set(chosen):
-            _, score_gradient = entropy_of_mean(scores[i, ...][kept, :])
-            text_gradient = logits_to_text(score_gradient, views[kept, :], self.logit_scale)
-            share = chosen.count(i) / len(chosen)
-            context = self._initial_context + residuals[i, ...]
-            gradient[i, ...] = self._context_gradient(context, share * text_gradient)
-        return AdamW(self.rate, weight_decay=self.weight_decay).step(residuals, gradient)
+            _, slope = entropy_of_mean(scores[i, ...][kept, :])
+            below = logits_to_text(chosen.count(i) / len(chosen) * slope, views[kept, :], self.logit_scale)
+            gradient[i, ...] = self._pull_back(self._context(residuals[i, ...]), below)
+        return None, gradient
 
-    def _head(self, residuals: Array, chosen: tuple[int, ...]) -> Array:
-        """Mean text features (K, d) of the chosen prompts."""
-        xp = namespace(residuals)
-        text = {i: self._prompt_features(residuals[i, ...]) for i in set(chosen)}
-        return xp.mean(xp.stack([text[i] for i in chosen]), axis=0)
+    def learn(self, buffer: PromptBuffer) -> None:
+        self._buffer = buffer
 
-    def _predict_scores(self, features: Array) -> Array:
-        return logits(features, self._buffer.head, self.logit_scale)
+    def score(self, views: Array) -> Array:
+        return logits(views[:, 0, :], self._buffer.head, self.logit_scale)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from zeroshift.arrays import Array, Backend, Labelled
-from zeroshift.methods._shared.few_shot import FewShotMethod, best_weight
-from zeroshift.methods._shared.gaussian_classifier import linear_discriminant
-from zeroshift.methods._shared.linear_head import LinearHead
-from zeroshift.parameters import Number, array_parameter, parameter
+from collections.abc import Callable
 
-__all__ = ["GDACLIP"]
+from zeroshift.adapt.statistics import discriminant
+from zeroshift.arrays import Array, Backend, Labelled
+from zeroshift.methods._shared.few_shot import FewShotMethod, most_accurate
+from zeroshift.methods._shared.gaussian_classifier import fit_gaussians
+from zeroshift.parameters import Number, array_parameter, parameter
+from zeroshift.zero_shot import logits
 
 ALPHAS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
 """Weights of the Gaussians that are tried on the validation set."""
@@ -62,30 +63,25 @@ class GDACLIP(FewShotMethod):
     )
 
     @property
-    def chosen(self) -> dict[str, float]:
-        return {"alpha": self._alpha}
-
-    @property
     def means(self) -> Array:
         """The mean features of the classes (K, d), not normalised."""
-        return Backend.of(self._means).copy(self._means)
+        return Backend.of(self.prototypes).copy(self._gaussians.means)
 
     @property
     def precision_matrix(self) -> Array:
         """The shared precision (d, d), up to a factor that `alpha` compensates."""
-        return Backend.of(self._precision).copy(self._precision)
+        return Backend.of(self.prototypes).copy(self._gaussians.precision)
 
     def _fit(self) -> None:
-        gaussians = linear_discriminant(*self.support, self.n_classes)
-        text = self.logit_scale * self._to_float64(self.prototypes)
-        self._alpha = self.alpha
+        self._gaussians = fit_gaussians(self._support64, self.support[1], self.n_classes)
+        self._chosen = {"alpha": self.alpha}
         if self.validation is not None:
-            self._alpha, _ = best_weight(
-                self.validation, self.n_classes, ALPHAS, lambda x: (x @ text.T, gaussians.scores(x))
-            )
-        self._means, self._precision = gaussians.means, gaussians.precision
-        # Text and Gaussians are both linear, so one product computes the sum of their scores.
-        self._head = LinearHead(text + self._alpha * gaussians.weights, self._alpha * gaussians.offsets)
+            self._chosen = most_accurate(self.validation, self.dimension, {"alpha": ALPHAS}, self._scores_by)
+
+    def _scores_by(self, x: Array) -> Callable[..., Array]:
+        zero_shot = logits(x, self.prototypes64, self.logit_scale)
+        gaussian = discriminant(x, self._gaussians.directions, self._gaussians.offsets)
+        return lambda alpha: zero_shot + alpha * gaussian
 
     def _predict_scores(self, features: Array) -> Array:
-        return self._head.scores(features)
+        return self._scores_by(features)(**self._chosen)

@@ -3,149 +3,51 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
-from zeroshift.method import ViewMethod
-from zeroshift.methods._shared.prompt_tuned import PromptTuned
-from zeroshift.methods._shared.tuning import AdamW, cross_entropy, logits_to_text
+from zeroshift.arrays import Array, Backend, namespace
+from zeroshift.methods._shared.prompt_tuned import OnlinePromptTuning
+from zeroshift.methods._shared.training import label_loss
+from zeroshift.methods._shared.tuning import AdamW, logits_to_text, tune
 from zeroshift.parameters import Choice, Number, parameter, state
 from zeroshift.state_checks import check_range
 from zeroshift.views import marginal_entropy, select_lowest_entropy
 from zeroshift.zero_shot import confidence, log_softmax, logits, pseudo_class, quantize, softmax
 
-__all__ = ["HisTPT", "HistoryUpdate", "TextHistory", "TextQueue", "retrieve_logits"]
 
+class Banks(NamedTuple):
+    """Text features (K, d) of earlier prompts. In queues, image number i has the slot i modulo their length."""
 
-class TextQueue:
-    """The latest `size` text features (K, d), in a ring buffer.
-
-    Image number i has the slot i modulo `size`; image 0 fills all slots. Means can be computed as if a new entry were
-    already stored.
-
-    >>> import numpy as np
-    >>> queue = TextQueue(Backend.of(np.eye(1)), size=2, shape=(1, 2), dtype=None)
-    >>> queue.store(0, np.array([[1.0, 0.0]]))
-    >>> queue.weighted_means(queue.even_weights[None, :], 1, np.array([[0.0, 1.0]]))
-    array([[[0.5, 0.5]]])
-    """
-
-    def __init__(self, backend: Backend, size: int, shape: tuple[int, int], dtype: Any) -> None:
-        self._backend, self.size = backend, size
-        self.entries = backend.zeros((size, *shape), dtype)
-        self.even_weights = np.full(size, 1 / size)
-
-    def slot(self, image: int) -> int:
-        return image % self.size
-
-    def weighted_means(self, weights: np.ndarray, image: int, newest: Array) -> Array:
-        """Means (m, K, d) over the entries with `newest` (K, d) of this image stored, by weights (m, size)."""
-        xp, slot = self._backend.xp, self.slot(image)
-        others = weights.copy()
-        others[:, slot] = 0
-        # A matrix product: it neither copies the entries, which are large, nor converts them to another precision.
-        means = self._backend.asarray(others, self.entries.dtype) @ xp.reshape(self.entries, (self.size, -1))
-        means = xp.reshape(self._backend.asarray(means, newest.dtype), (-1, *newest.shape))
-        return means + self._backend.asarray(weights[:, slot], newest.dtype)[:, None, None] * newest
-
-    def oldest(self, image: int, newest: Array) -> Array:
-        """The entry (K, d) that will be replaced next, with `newest` of this image stored."""
-        leaving = self.slot(image + 1)
-        return newest if leaving == self.slot(image) else self._backend.asarray(self.entries[leaving], newest.dtype)
-
-    def store(self, image: int, newest: Array) -> None:
-        """Store `newest` (K, d) of this image."""
-        self.entries[self.slot(image) if image else slice(None)] = newest
-
-    def newest_first(self, image: int) -> np.ndarray:
-        """The slots (size,) of image number `image` and of those before it."""
-        return (image - np.arange(self.size)) % self.size
-
-
-class HistoryUpdate(NamedTuple):
-    """An update of `TextHistory` by one image, not yet applied."""
-
-    image: int
-    """Number of images before it."""
     local: Array
-    """(K, d): the new entry of the local bank."""
-    hard: Array
-    """(K, d): the new entry of the hard bank."""
+    """(L, K, d): the latest text features."""
     entropies: np.ndarray
-    """(L,): entropies of the images in the local bank, by slot."""
-    prototypes: Array
-    """(3, K, d): the global bank, and the means of the local and of the hard bank."""
+    """(L,): entropies of the images they were used for, on the host."""
+    hard: Array
+    """(H, K, d): for each of the latest images the mean of the local entries of highest entropy."""
+    bank_prototypes: Array
+    """(3, K, d): the global bank, a moving average of the oldest entries of both; the means of local and hard bank."""
+
+    def check_seen(self, n_seen: int) -> None:
+        """ValueError for entropies that no images have."""
+        check_range("entropies", self.entropies, 0)
 
 
-class TextHistory:
-    """Three banks of text features (K, d). The first image fills all of them.
+def stored(queue: Array, image: int, entry: Array | float) -> Array:
+    """A copy of a queue with the entry of image number `image`. The first image fills all slots."""
+    queue = Backend.of(queue).copy(queue)
+    queue[image % len(queue) if image else slice(None)] = entry
+    return queue
 
-    Local: the latest `local_size` text features, with the entropies of the images they were used for. Hard: for each
-    image the mean of the `n_hard` local entries of highest entropy (of equal ones the newer), the latest `hard_size` of
-    these. Global: a moving average of the oldest entries of the two.
+
+def newest_first(length: int, image: int) -> np.ndarray:
+    """The slots of image number `image` and of those before it.
+
+    >>> newest_first(3, 4)
+    array([1, 0, 2])
     """
-
-    def __init__(
-        self,
-        backend: Backend,
-        shape: tuple[int, int],
-        *,
-        sizes: tuple[int, int],
-        n_hard: int,
-        momentum: float,
-        dtype: object,
-    ) -> None:
-        self._backend, self.n_hard, self.momentum = backend, n_hard, momentum
-        self.local, self.hard = (TextQueue(backend, size, shape, dtype) for size in sizes)
-        self.entropies = np.zeros(sizes[0])  # on the host, where entries are selected
-        self.prototypes = backend.zeros((3, *shape))
-
-    def update(self, text: Array, entropy: float, image: int) -> HistoryUpdate:
-        """The update by the text features (K, d) and the entropy of image number `image`."""
-        xp = self._backend.xp
-        if image == 0:
-            return HistoryUpdate(image, text, text, np.full_like(self.entropies, entropy), xp.stack([text, text, text]))
-        entropies = self.entropies.copy()
-        entropies[self.local.slot(image)] = entropy
-        weights = np.stack([self.local.even_weights, self._hard_weights(entropies, image)])
-        local_mean, hard = self.local.weighted_means(weights, image, text)
-        (hard_mean,) = self.hard.weighted_means(self.hard.even_weights[None, :], image, hard)
-        oldest = (self.local.oldest(image, text) + self.hard.oldest(image, hard)) / 2
-        average = self.momentum * self.prototypes[0] + (1 - self.momentum) * oldest
-        return HistoryUpdate(image, text, hard, entropies, xp.stack([average, local_mean, hard_mean]))
-
-    def apply(self, update: HistoryUpdate) -> None:
-        """Store an update."""
-        self.local.store(update.image, update.local)
-        self.hard.store(update.image, update.hard)
-        self.entropies, self.prototypes = update.entropies, update.prototypes
-
-    def _hard_weights(self, entropies: np.ndarray, image: int) -> np.ndarray:
-        """Weights (L,) of the mean over the entries of highest entropy."""
-        newest_first = self.local.newest_first(image)
-        order = newest_first[np.argsort(-quantize(entropies[newest_first]), stable=True)]
-        weights = np.zeros_like(entropies)
-        weights[order[: self.n_hard]] = 1 / self.n_hard
-        return weights
-
-    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        return {
-            "local": self.local.entries,
-            "hard": self.hard.entries,
-            "entropies": self._backend.asarray(self.entropies, self._backend.xp.float64),
-            "bank_prototypes": self.prototypes,
-        }, {}
-
-    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        for name, own in self.state()[0].items():
-            if tuple(arrays[name].shape) != tuple(own.shape):
-                raise ValueError(f"{name} has shape {tuple(arrays[name].shape)}, not {tuple(own.shape)}")
-        check_range("entropies", arrays["entropies"], 0)
-        self.local.entries, self.hard.entries = arrays["local"], arrays["hard"]
-        self.entropies, self.prototypes = to_numpy(arrays["entropies"]), arrays["bank_prototypes"]
+    return (image - np.arange(length)) % length
 
 
 def retrieve_logits(features: Array, prototypes: Array, logit_scale: float) -> Array:
@@ -157,13 +59,13 @@ def retrieve_logits(features: Array, prototypes: Array, logit_scale: float) -> A
     >>> retrieve_logits(np.array([[0.8, 0.6]]), np.stack([np.eye(2), np.eye(2)]), 5.0)
     array([[4., 3.]])
     """
-    xp = Backend.of(features).xp
-    logits = logit_scale * (features @ xp.permute_dims(prototypes, (0, 2, 1)))
-    weights = softmax(confidence(log_softmax(logits)).T)
-    return xp.sum(weights.T[:, :, None] * logits, axis=0)
+    xp = namespace(features)
+    scores = logit_scale * (features @ xp.permute_dims(prototypes, (0, 2, 1)))
+    weights = softmax(confidence(log_softmax(scores)).T)
+    return xp.sum(weights.T[:, :, None] * scores, axis=0)
 
 
-class HisTPT(PromptTuned, ViewMethod):
+class HisTPT(OnlinePromptTuning):
     """Tunes the context of the prompt one step per image, towards the class that three banks of earlier text features
     predict, and never restores it. The banks hold the latest text features, those of the hardest images, and a slow
     average. They keep a prompt that is tuned continually from forgetting.
@@ -190,24 +92,16 @@ class HisTPT(PromptTuned, ViewMethod):
 
     The moments of AdamW continue from image to image with the context, as in their training loop. The means of the
     banks are not scaled to unit length, as there. Of equal entropies the newer entry counts as harder; theirs leaves
-    that open. The banks are stored in the precision of the prototypes. `predict` uses the present prompt or banks.
+    that open. `predict` uses the present prompt or banks.
     """
 
     name = "histpt"
     headline = "Tunes a prompt, with banks of earlier ones"
     not_frozen = "it weights its banks by the entropy that each has for a sample"
-    protocol = "online"
-    needs = ("prototypes", "views", "text")
-    takes: ClassVar[tuple[str, ...]] = ()
     reconstructed = "the authors' code is for segmentation; classification is our adaptation of it"
     state_size = "K d (L + H + 5), and the context with the two moments of AdamW"
     complexity = "2 passes of K prompts, 1 of them with gradients, and O(K d (L + H)), per image"
 
-    view_ratio: float = parameter(
-        Number(0, 1, above=True),
-        "Share of the views used in the loss, those of lowest entropy; at least one.",
-        default=0.1,
-    )
     local_size: int = parameter(Number(low=1, integer=True), "Entries of the local bank.", default=32, sizes_state=True)
     hard_size: int = parameter(Number(low=1, integer=True), "Entries of the hard bank.", default=32, sizes_state=True)
     n_hard: int = parameter(
@@ -216,7 +110,7 @@ class HisTPT(PromptTuned, ViewMethod):
         default=16,
     )
     momentum: float = parameter(Number(0, 1), "Share of the global bank that each image keeps.", default=0.99)
-    answer: str = parameter(
+    answer: str = parameter(  # type: ignore[assignment]  # the method `answer` is found in the class
         Choice(("prompt", "fused")),
         'What predicts an image: the "prompt" after its step, or the "fused" banks, towards which it was tuned.',
         default="prompt",
@@ -225,11 +119,11 @@ class HisTPT(PromptTuned, ViewMethod):
     _context: Array = state(lambda self: self._initial_context, saved_as="words")
     _text: Array = state(lambda self: self._initial_text)
     _optimizer: AdamW = state(
-        lambda self: AdamW(self.rate, weight_decay=self.weight_decay),
+        lambda self: self._new_optimizer(),
         saved_as="",
         check=lambda self, optimizer: optimizer.check(self._context, self.n_seen),
     )
-    _history: TextHistory = state(lambda self: self._empty_history(), saved_as="")
+    _banks: Banks = state(lambda self: self._no_banks(), saved_as="")
 
     def _validate(self) -> None:
         super()._validate()
@@ -239,57 +133,58 @@ class HisTPT(PromptTuned, ViewMethod):
                 f"Fix: n_hard={self.local_size}, or a larger local_size."
             )
 
-    def _empty_history(self) -> TextHistory:
-        return TextHistory(
-            Backend.of(self.prototypes),
-            (self.n_classes, self.dimension),
-            sizes=(self.local_size, self.hard_size),
-            n_hard=self.n_hard,
-            momentum=self.momentum,
-            dtype=self.prototypes.dtype,
-        )
+    def _no_banks(self) -> Banks:
+        shape = self.n_classes, self.dimension
+        local, hard, prototypes = (self.zeros(size, *shape) for size in (self.local_size, self.hard_size, 3))
+        return Banks(local, np.zeros(self.local_size), hard, prototypes)
 
     @property
     def context(self) -> Array:
         """The present embeddings (n, width) of the context."""
-        return Backend.of(self.prototypes).copy(self._context)
+        return self.as_own(self._context)
 
     @property
     def banks(self) -> dict[str, Array]:
         """`local` (L, K, d) and `hard` (H, K, d), the newest first, and `global` (K, d); zeros before any image."""
-        history, backend = self._history, Backend.of(self.prototypes)
-        queues = {"local": history.local, "hard": history.hard}
-        banks = {name: q.entries[backend.index(q.newest_first(self.n_seen - 1))] for name, q in queues.items()}
-        return {**banks, "global": backend.copy(history.prototypes[0])}
+        index, banks, image = Backend.of(self.prototypes).index, self._banks, self.n_seen - 1
+        local = banks.local[index(newest_first(self.local_size, image))]
+        hard = banks.hard[index(newest_first(self.hard_size, image))]
+        return {"local": local, "hard": hard, "global": self.as_own(banks.bank_prototypes[0])}
 
-    def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        return ((block, self._adapt_view(features)[None, :]) for block, features in rows.blocks(1))
-
-    def _adapt_view(self, views: Array) -> Array:
-        image = views[:1, :]
+    def plan(self, views: Array) -> tuple[Any, ...]:
+        """Banks, context, its text features and the optimizer after an image."""
         scores = logits(views, self._text, self.logit_scale)
         kept = select_lowest_entropy(scores, self.view_ratio)
-        update = self._history.update(self._text, float(marginal_entropy(scores[kept, :])), self.n_seen)
-        fused = retrieve_logits(image, update.prototypes, self.logit_scale)
-        gradient = self._gradient(views[kept, :], scores[kept, :], pseudo_class(fused))
-        optimizer = copy.copy(self._optimizer)  # a step replaces its moments and leaves the old arrays unchanged
-        context = optimizer.step(self._context, gradient)
-        text = self._text_features(context)
-        answer = fused if self.answer == "fused" else logits(image, text, self.logit_scale)
-        with self._learning():
-            self._history.apply(update)
-            self._context, self._text, self._optimizer = context, text, optimizer
-        return answer[0]
+        banks = self._banks_with(self._text, float(marginal_entropy(scores[kept, :])))
+        fused = retrieve_logits(views[:1, :], banks.bank_prototypes, self.logit_scale)
 
-    def _gradient(self, kept: Array, scores: Array, label: Array) -> Array:
-        """Gradient of the mean cross-entropy of kept views (n, d) with the class `label` (1,), at the context."""
-        xp = namespace(scores)
-        one_hot = xp.astype(xp.arange(self.n_classes, device=Backend.of(scores).device) == label, scores.dtype)
-        _, gradient = cross_entropy(scores, one_hot)
-        text_gradient = logits_to_text(gradient / kept.shape[0], kept, self.logit_scale)
-        return self._context_gradient(self._context, text_gradient)
+        def gradient(context: Array) -> tuple[Array, Array]:
+            """Of the mean cross-entropy of the kept views with the class that the banks predict for the image."""
+            classes = namespace(kept).zeros_like(kept) + pseudo_class(fused)
+            loss, slope = label_loss(scores[kept, :], classes)
+            return loss, self._pull_back(context, logits_to_text(slope, views[kept, :], self.logit_scale))
 
-    def _predict_scores(self, features: Array) -> Array:
-        if self.answer == "fused" and self.n_seen:
-            return retrieve_logits(features, self._history.prototypes, self.logit_scale)
-        return logits(features, self._text, self.logit_scale)
+        optimizer = copy.copy(self._optimizer)
+        context, _ = tune(self._context, gradient, optimizer)
+        return banks, context, self._text_features(context), optimizer
+
+    def _banks_with(self, text: Array, entropy: float) -> Banks:
+        """The banks after the text features (K, d) and the entropy of the next image. Of equal entropies the newer
+        entry counts as harder."""
+        image, before = self._n_seen, self._banks
+        local, entropies = stored(before.local, image, text), stored(before.entropies, image, entropy)
+        newest = newest_first(self.local_size, image)
+        hardest = newest[np.argsort(-quantize(entropies[newest]), stable=True)[: self.n_hard]]
+        hard = stored(before.hard, image, local[Backend.of(text).index(hardest)].mean(axis=0))
+        oldest = (local[(image + 1) % self.local_size] + hard[(image + 1) % self.hard_size]) / 2
+        average = self.momentum * before.bank_prototypes[0] + (1 - self.momentum) * oldest if image else text
+        prototypes = namespace(text).stack([average, local.mean(axis=0), hard.mean(axis=0)])
+        return Banks(local, entropies, hard, prototypes)
+
+    def learn(self, step: tuple[Any, ...]) -> None:
+        self._banks, self._context, self._text, self._optimizer = step
+
+    def score(self, views: Array) -> Array:
+        if self.answer == "fused" and self._n_seen:
+            return retrieve_logits(views[:, 0, :], self._banks.bank_prototypes, self.logit_scale)
+        return logits(views[:, 0, :], self._text, self.logit_scale)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
-from zeroshift.arrays import Array, Backend, namespace, to_numpy
+from zeroshift.arrays import Array, namespace, to_numpy
+from zeroshift.methods._shared.image_method import images_together
 from zeroshift.methods._shared.norm_tuned import NormTuned
-from zeroshift.methods._shared.similarity import unit_rows
+from zeroshift.methods._shared.similarity import one_hot, unit_rows
 from zeroshift.methods._shared.tuning import AdamW, through_unit_rows
 from zeroshift.parameters import Number, parameter, state
 from zeroshift.state_checks import check_lengths, check_range, check_seen
 from zeroshift.zero_shot import logits, pseudo_class
-
-__all__ = ["ClassSums", "Mint", "variance_gradient"]
 
 
 class ClassSums(NamedTuple):
@@ -24,41 +23,52 @@ class ClassSums(NamedTuple):
     counts: Array
     """(K,)."""
 
-    def added(self, features: Array, classes: Array) -> ClassSums:
-        """With features (n, d) of the classes (n,) added."""
-        members = self._members(classes)
+    def added(self, features: Array, members: Array) -> ClassSums:
+        """With features (n, d) added; `members` (n, K) has a one at the class of each."""
         return ClassSums(self.sums + members.T @ features, self.counts + namespace(members).sum(members, axis=0))
 
     def means(self) -> Array:
         """Means (K, d); zero for a class without features."""
-        xp = namespace(self.counts)
-        return self.sums / xp.where(self.counts > 0, self.counts, xp.ones_like(self.counts))[:, None]
+        return self.sums / namespace(self.counts).clip(self.counts, 1.0, None)[:, None]
 
-    def _members(self, classes: Array) -> Array:
-        xp = namespace(self.sums)
-        columns = xp.arange(self.counts.shape[0], device=Backend.of(self.sums).device)
-        return xp.astype(classes[:, None] == columns, self.sums.dtype)
+    def check_seen(self, n_seen: int) -> None:
+        """ValueError for what no sums of so many unit features are."""
+        check_range("counts", self.counts, 0)
+        check_seen("the sum of counts", float(to_numpy(self.counts).sum()), n_seen)
+        check_lengths("sums, divided by the counts,", self.means())
 
 
-def variance_gradient(classes: Array, seen: ClassSums) -> Array:
-    """Gradient (n, d), with respect to unit features of the classes (n,), of minus the variance between classes.
+def variance_gradient(members: Array, seen: ClassSums) -> Array:
+    """Gradient (n, d), with respect to unit features, of minus the variance between classes; see `ClassSums.added`.
 
     The means of the classes and of all features, from `seen`, are constants. Every class in the batch has the same
     weight, shared by its features. So each feature is moved along the difference of its class from the mean of all:
 
     >>> import numpy as np
-    >>> variance_gradient(np.array([0, 0, 1]), ClassSums(np.array([[2.0, 0.0], [0.0, 2.0]]), np.array([2.0, 2.0])))
+    >>> seen = ClassSums(np.array([[2.0, 0.0], [0.0, 2.0]]), np.array([2.0, 2.0]))
+    >>> variance_gradient(np.eye(2)[[0, 0, 1]], seen)
     array([[-0.25,  0.25],
            [-0.25,  0.25],
            [ 0.5 , -0.5 ]])
     """
-    xp = namespace(seen.sums)
+    xp = namespace(members)
     offsets = seen.means() - xp.sum(seen.sums, axis=0) / xp.sum(seen.counts)
-    members = seen._members(classes)
     counts = xp.sum(members, axis=0)
-    weights = xp.where(counts > 0, 1 / xp.where(counts > 0, counts, xp.ones_like(counts)), xp.zeros_like(counts))
-    n_present = xp.sum(xp.astype(counts > 0, counts.dtype))
-    return -2 / n_present * members @ (weights[:, None] * offsets)
+    weights = 1 / (xp.sum(xp.astype(counts > 0, counts.dtype)) * xp.clip(counts, 1.0, None))
+    return -2 * members @ (weights[:, None] * offsets)
+
+
+class MintStep(NamedTuple):
+    """What a batch leads to."""
+
+    before: ClassSums
+    after: ClassSums
+    gradient_mean: Array
+    """(P,)."""
+    norms: Array
+    """(P,)."""
+    scores: Array
+    """(B, K)."""
 
 
 class Mint(NormTuned):
@@ -100,11 +110,7 @@ class Mint(NormTuned):
     complexity = "up to 3 passes of each image, one of them with gradients"
     example_parameters: ClassVar[Mapping[str, Any]] = {"batch_size": 4}
 
-    batch_size: int = parameter(
-        Number(low=1, integer=True),
-        "Images learned from together. The images of each call are split into batches; the last may be smaller.",
-        default=20,
-    )
+    batch_size: int = images_together(20)
     rate: float = parameter(Number(low=0), "Step size.", default=7e-3)
     prior: float = parameter(
         Number(low=0),
@@ -112,54 +118,44 @@ class Mint(NormTuned):
         default=10000.0,
     )
 
-    _before: ClassSums = state(
-        lambda self: self._no_sums(), saved_as="before", check=lambda self, seen: self._check_sums("before", seen)
-    )
-    _after: ClassSums = state(
-        lambda self: self._no_sums(), saved_as="after", check=lambda self, seen: self._check_sums("after", seen)
-    )
-    _gradient_mean: Array = state(lambda self: self.zeros(*self._initial_norms.shape), saved_as="gradient_mean")
-    _n_batches: int = state(
-        0, saved_as="n_batches", check=lambda self, count: check_seen("n_batches", count, self.n_seen)
-    )
+    _before: ClassSums = state(lambda self: self._no_sums(), saved_as="before")
+    _after: ClassSums = state(lambda self: self._no_sums(), saved_as="after")
+    _gradient_mean: Array = state(lambda self: 0 * self._initial_norms)
+    _n_batches: int = state(0, check=lambda self, count: check_seen("n_batches", count, self.n_seen))
 
     def _no_sums(self) -> ClassSums:
         return ClassSums(self.zeros(self.n_classes, self.dimension), self.zeros(self.n_classes))
 
-    def _check_sums(self, name: str, seen: ClassSums) -> None:
-        check_range(f"{name}_counts", seen.counts, 0)
-        check_seen(f"{name}_counts", float(to_numpy(seen.counts).sum()), self.n_seen)
-        check_lengths(f"{name}_sums, divided by the counts,", seen.means())
-
     def _derive(self) -> None:
         self._norms = self._stepped(self._gradient_mean)
 
-    def _adapt_batch(self, images: Array) -> Array:
+    def plan(self, images: Array) -> MintStep:
         raw, pull_back = self._linearize(images, self._initial_norms)
         features = unit_rows(raw)
-        classes = self._classes(features)
-        before = self._before.added(features, classes)
-        gradient = self.zeros(*self._initial_norms.shape)
+        members = self._members(features)
+        before = self._before.added(features, members)
+        gradient = 0 * self._initial_norms
         if int((before.counts > 0).sum()) > 1:  # otherwise the mean of the class is that of all features
-            gradient = pull_back(through_unit_rows(variance_gradient(classes, before), raw))
+            gradient = pull_back(through_unit_rows(variance_gradient(members, before), raw))
         gradient_mean = self._gradient_mean + (gradient - self._gradient_mean) / (self._n_batches + 1)
         norms = self._stepped(gradient_mean)
         adapted = unit_rows(self._raw_features(images, norms))
-        after = self._after.added(adapted, self._classes(adapted))
-        scores = self._scores(adapted, after)
-        with self._learning(images.shape[0]):
-            self._before, self._after, self._norms = before, after, norms
-            self._gradient_mean, self._n_batches = gradient_mean, self._n_batches + 1
-        return scores
+        after = self._after.added(adapted, self._members(adapted))
+        return MintStep(before, after, gradient_mean, norms, self._scores(adapted, after))
+
+    def learn(self, step: MintStep) -> None:
+        self._before, self._after, self._gradient_mean, self._norms, _ = step
+        self._n_batches += 1
+
+    def score(self, images: Array) -> Array:
+        return self._scores(unit_rows(self._raw_features(images, self._norms)), self._after)
 
     def _stepped(self, gradient: Array) -> Array:
         return AdamW(self.rate, weight_decay=0.0).step(self._initial_norms, gradient)
 
-    def _classes(self, features: Array) -> Array:
-        return pseudo_class(logits(features, self.prototypes64, self.logit_scale))
-
-    def _predict_scores(self, features: Array) -> Array:
-        return self._scores(unit_rows(self._raw_features(features, self._norms)), self._after)
+    def _members(self, features: Array) -> Array:
+        """The predicted class of each feature as a row (n, K) with a one."""
+        return one_hot(pseudo_class(logits(features, self.prototypes64, self.logit_scale)), self.n_classes)
 
     def _scores(self, features: Array, seen: ClassSums) -> Array:
         n = namespace(seen.counts).sum(seen.counts)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
-import numpy as np
-
-from zeroshift.arrays import Array, Backend, as_floats, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, namespace, to_numpy
 from zeroshift.methods._shared.image_method import EpisodicImageMethod
-from zeroshift.methods._shared.prompt_tuned import MAX_PROTOTYPE_GAP
-from zeroshift.methods._shared.towers import CoupledPrompts, LayerOutput
-from zeroshift.methods._shared.tuning import AdamW, entropy_of_mean, logits_to_text
+from zeroshift.methods._shared.prompt_tuned import check_start
+from zeroshift.methods._shared.source_statistics import checked_source
+from zeroshift.methods._shared.towers import CoupledPrompts, LayerOutput, check_classes
+from zeroshift.methods._shared.tuning import AdamW, entropy_of_mean, logits_to_text, tune
 from zeroshift.parameters import Model, Number, array_parameter, model_parameter, parameter
 from zeroshift.views import select_lowest_entropy
 from zeroshift.zero_shot import logits
-
-__all__ = ["PromptAlign", "alignment", "checked_token_source"]
-
-FIX = "Fix: source=zeroshift.encode.maple_statistics(maple, images), from images of before the shift, without labels"
 
 
 def alignment(tokens: Array, means: Array, variances: Array) -> tuple[Array, Array]:
@@ -40,28 +36,6 @@ def alignment(tokens: Array, means: Array, variances: Array) -> tuple[Array, Arr
     loss = share * (xp.sum(xp.abs(mean_errors)) + xp.sum(xp.abs(variance_errors)))
     gradient = share / tokens.shape[0] * (xp.sign(mean_errors) + 2 * xp.sign(variance_errors) * centred)
     return loss, gradient
-
-
-def checked_token_source(source: Any, maple: CoupledPrompts, layers: int, backend: Backend) -> tuple[Array, Array]:
-    """A user's pair (means, variances), copied to `backend` in float64; an error if it does not fit."""
-    if not isinstance(source, (tuple, list)) or len(source) != 2:
-        raise TypeError(f"source must be a pair (means, variances); got {type(source).__name__}. {FIX}.")
-    parts = []
-    for name, given in zip(("means", "variances"), source, strict=True):
-        given = as_floats(f"source {name}", given)
-        fits = len(given.shape) == 3 and tuple(given.shape[1:]) == maple.token_shape
-        if not fits or given.shape[0] < layers:
-            raise ValueError(
-                f"source's {name} must be an array (L, {', '.join(map(str, maple.token_shape))}), L at least "
-                f"layers = {layers}: a number for each token and channel; got shape {tuple(given.shape)}. {FIX}."
-            )
-        with backend.computing():
-            parts.append(backend.copy(backend.asarray(given, backend.xp.float64)))
-        if not bool(backend.xp.all(backend.xp.isfinite(parts[-1]))):
-            raise ValueError(f"source's {name} hold NaN or infinity. {FIX}.")
-    if bool((parts[1] < 0).any()):
-        raise ValueError(f"source's variances hold a negative number. {FIX}.")
-    return parts[0], parts[1]
 
 
 CROSS_DATASET_RATE = 5e-4
@@ -154,69 +128,57 @@ class PromptAlign(EpisodicImageMethod):
     )
 
     def _validate(self) -> None:
-        backend, expected = Backend.of(self.prototypes), (self.n_classes, self.dimension)
-        if (self.maple.n_classes, self.maple.dimension) != expected:
-            raise ValueError(
-                f"maple has {self.maple.n_classes} classes in d = {self.maple.dimension}, the prototypes have "
-                f"{expected[0]} in d = {expected[1]}. Fix: prototypes=maple.text(maple.parameters)."
-            )
+        check_classes("maple", self.maple, self.prototypes)
         if self.layers > self.maple.n_layers:
             raise ValueError(f"layers must be at most the {self.maple.n_layers} the image side has; got {self.layers}.")
-        self.source = checked_token_source(self.source, self.maple, self.layers, backend)
+        shape, backend = self.maple.token_shape, Backend.of(self.prototypes)
+        pair = checked_source(
+            self.source,
+            ("means", "variances"),
+            # Any number of layers that is enough; the first are taken.
+            lambda given: (max([self.layers, *getattr(given, "shape", ())[:1]]), *shape),
+            "source=zeroshift.encode.maple_statistics(maple, images), from images of before the shift",
+        )
+        self.source = tuple(map(self.as_own, pair))
         with backend.computing():
-            self._initial_parameters: Array = backend.asarray(self.maple.parameters, backend.xp.float64)
-            self._initial_text: Array = self._text(self._initial_parameters)
-            gap = to_numpy(self._initial_text - backend.asarray(self.prototypes, backend.xp.float64))
-        if float(np.abs(gap).max()) > MAX_PROTOTYPE_GAP:
-            raise ValueError(
-                "prototypes differ from the text features of maple's trained prompts, where this method starts. "
-                "Fix: prototypes=maple.text(maple.parameters)."
-            )
+            self._initial_parameters: Array = self.as_float64(self.maple.parameters)
+            self._initial_text: Array = self.as_float64(self.maple.text(self._initial_parameters))
+        fix = "prototypes=maple.text(maple.parameters)"
+        check_start(self._initial_text, self.prototypes, "maple's trained prompts", fix)
 
     @property
     def _image_side(self) -> CoupledPrompts:
         return self.maple
 
     def _episode(self, views: Array) -> Array:
-        tuned = self._tuned_parameters(views)
-        return logits(self._encode_images(views[:1], tuned).features, self._text(tuned), self.logit_scale)[0]
-
-    def _tuned_parameters(self, views: Array) -> Array:
-        """The parameters after the steps for one image."""
-        parameters, kept = self._initial_parameters, self._select_views(views)
+        gradient = partial(self._gradient, self._select_views(views))
         optimizer = AdamW(self.rate, weight_decay=self.weight_decay)
-        for step in range(self.steps):
-            text = self._text(parameters) if step else self._initial_text
-            parameters = optimizer.step(parameters, self._gradient(kept, parameters, text))
-        return parameters
+        tuned, _ = tune(self._initial_parameters, gradient, optimizer, self.steps)
+        return logits(self._encode(views[:1], tuned).features, self._text(tuned), self.logit_scale)[0]
 
     def _select_views(self, views: Array) -> Array:
         """The views used in the loss, selected with the initial parameters."""
-        if views.shape[0] == 1:
-            return views
-        features = self._encode_images(views, self._initial_parameters).features
-        scores = logits(features, self._initial_text, self.logit_scale)
-        numbers = to_numpy(select_lowest_entropy(scores, self.view_ratio))
-        return views[Backend.of(views).index(numbers)]
+        features = self._encode(views, self._initial_parameters).features
+        numbers = select_lowest_entropy(logits(features, self._initial_text, self.logit_scale), self.view_ratio)
+        return views[Backend.of(views).index(to_numpy(numbers))]
 
-    def _gradient(self, kept: Array, parameters: Array, text: Array) -> Array:
-        """Gradient of the loss on the kept views with respect to the parameters."""
-        backend = Backend.of(self.prototypes)
-        output = self._encode_images(kept, parameters, self.layers)
-        _, score_gradient = entropy_of_mean(logits(output.features, text, self.logit_scale))
-        _, token_gradient = alignment(output.tokens, *(part[: self.layers] for part in self.source))
-        upstream = LayerOutput(self.logit_scale * (score_gradient @ text), self.align_weight * token_gradient)
-        text_gradient = logits_to_text(score_gradient, output.features, self.logit_scale)
+    def _gradient(self, kept: Array, parameters: Array) -> tuple[Array, Array]:
+        """The loss of the kept views, and its gradient for the parameters (P,)."""
+        text, output = self._text(parameters), self._encode(kept, parameters, self.layers)
+        entropy, slope = entropy_of_mean(logits(output.features, text, self.logit_scale))
+        gap, token_slope = alignment(output.tokens, *(part[: self.layers] for part in self.source))
+        to_text = logits_to_text(slope, output.features, self.logit_scale)
+        to_images = LayerOutput(self.logit_scale * (slope @ text), self.align_weight * token_slope)
         gradients = (
-            self.maple.pull_back_text(parameters, text_gradient),
-            self.maple.pull_back_images(kept, parameters, upstream),
+            self.maple.pull_back_text(parameters, to_text),
+            self.maple.pull_back_images(kept, parameters, to_images),
         )
-        return sum(backend.asarray(gradient, backend.xp.float64) for gradient in gradients)
+        return entropy + self.align_weight * gap, sum(map(self.as_float64, gradients))
 
     def _text(self, parameters: Array) -> Array:
-        backend = Backend.of(self.prototypes)
-        return backend.asarray(self.maple.text(parameters), backend.xp.float64)
+        """Text features (K, d). Those of the initial parameters are known."""
+        known = parameters is self._initial_parameters
+        return self._initial_text if known else self.as_float64(self.maple.text(parameters))
 
-    def _encode_images(self, images: Array, parameters: Array, layers: int = 0) -> LayerOutput:
-        backend, output = Backend.of(self.prototypes), self.maple.encode_images(images, parameters, layers)
-        return LayerOutput(*(backend.asarray(part, backend.xp.float64) for part in output))
+    def _encode(self, images: Array, parameters: Array, layers: int = 0) -> LayerOutput:
+        return LayerOutput(*map(self.as_float64, self.maple.encode_images(images, parameters, layers)))

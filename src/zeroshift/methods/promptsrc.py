@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, as_array, check_labels, namespace
 from zeroshift.methods._shared.image_method import ImageInput
-from zeroshift.methods._shared.towers import IndependentPrompts
-from zeroshift.methods._shared.trained_prompts import MOMENTUM, TrainedPrompts, checked_start
+from zeroshift.methods._shared.towers import IndependentPrompts, check_classes
+from zeroshift.methods._shared.trained_prompts import Trained, TrainedPrompts
 from zeroshift.methods._shared.training import label_loss
-from zeroshift.methods._shared.tuning import SGD, logits_to_text
-from zeroshift.parameters import Model, Number, Optional, Pair, array_parameter, model_parameter, parameter
+from zeroshift.methods._shared.tuning import logits_to_text
+from zeroshift.parameters import Model, Number, Optional, Pair, array_parameter, model_parameter, parameter, state
+from zeroshift.serialization import restoring
 from zeroshift.zero_shot import log_softmax, logits
-
-__all__ = ["LearnedPrompts", "PromptSRC", "epoch_weights", "near_frozen"]
-
-
-class LearnedPrompts(NamedTuple):
-    """The prompts of both sides (P,), the text features (K, d) with them, and the loss of each step."""
-
-    prompts: Array
-    text: Array
-    losses: Array
 
 
 def epoch_weights(epochs: int, mean: float, spread: float) -> np.ndarray:
@@ -38,20 +29,20 @@ def epoch_weights(epochs: int, mean: float, spread: float) -> np.ndarray:
     return weights / weights.sum()
 
 
-def near_frozen(features: Array, frozen: Array) -> tuple[float, Array]:
+def near_frozen(features: Array, frozen: Array) -> tuple[Array, Array]:
     """The mean absolute difference of features (n, d) and frozen ones, over all entries, and its gradient."""
     xp = namespace(features)
     difference = features - frozen
-    share = 1 / (features.shape[0] * features.shape[1])
-    return float(xp.sum(xp.abs(difference))) * share, share * xp.sign(difference)
+    return xp.mean(xp.abs(difference)), xp.sign(difference) / (features.shape[0] * features.shape[1])
 
 
-def divergence(scores: Array, frozen: Array) -> tuple[float, Array]:
+def divergence(scores: Array, frozen: Array) -> tuple[Array, Array]:
     """Kullback-Leibler divergence of the softmax of scores (n, K) from that of frozen ones, over n K; its gradient."""
     xp = namespace(scores)
     log_y, log_target = log_softmax(scores), log_softmax(frozen)
-    target, share = xp.exp(log_target), 1 / (scores.shape[0] * scores.shape[1])
-    return float(xp.sum(target * (log_target - log_y))) * share, share * (xp.exp(log_y) - target)
+    target = xp.exp(log_target)
+    gradient = (xp.exp(log_y) - target) / (scores.shape[0] * scores.shape[1])
+    return xp.mean(target * (log_target - log_y)), gradient
 
 
 class PromptSRC(TrainedPrompts, ImageInput):
@@ -138,17 +129,14 @@ class PromptSRC(TrainedPrompts, ImageInput):
         "Where training starts, (P,); by default `towers.parameters`.", default=None
     )
 
+    _text: Array = state(
+        lambda self: self.prototypes64 if restoring() else self.as_float64(self.towers.text(self._trained.values)),
+        merge=lambda mine, theirs: mine,
+    )
+
     def _validate(self) -> None:
-        expected = (self.n_classes, self.dimension)
-        if (self.towers.n_classes, self.towers.dimension) != expected:
-            raise ValueError(
-                f"towers has {self.towers.n_classes} classes in d = {self.towers.dimension}, the prototypes have "
-                f"{expected[0]} in d = {expected[1]}. Fix: make both from the same encoder and class names."
-            )
+        check_classes("towers", self.towers, self.prototypes)
         super()._validate()
-        if self.initial is not None:
-            shape = tuple(self.towers.parameters.shape)
-            self.initial = checked_start("initial", self.initial, shape, "towers.parameters")
 
     def _check_support(self) -> None:
         if not isinstance(self.support, (tuple, list)) or len(self.support) != 2:
@@ -162,67 +150,39 @@ class PromptSRC(TrainedPrompts, ImageInput):
         self.support = (Backend.of(images).copy(images), labels)
 
     @property
+    def _image_side(self) -> IndependentPrompts:
+        return self.towers
+
+    @property
     def prompts(self) -> Array:
         """The learned prompts (P,) of both sides, in the form of `towers.parameters`."""
-        return Backend.of(self.prototypes).copy(self._trained.prompts)
+        return self.as_own(self._trained.values)
 
-    def _start(self) -> LearnedPrompts:
-        backend = Backend.of(self.prototypes)
-        start = self.towers.parameters if self.initial is None else self.initial
-        return LearnedPrompts(backend.asarray(start, backend.xp.float64), self.prototypes64, self._no_losses())
+    def _default_start(self) -> np.ndarray:
+        return self.towers.parameters
 
-    def _train(self) -> LearnedPrompts:
-        backend = Backend.of(self.prototypes)
-        prompts, _, losses = self._start()
-        images, labels = self.support[0], backend.index(self._labels)
-        frozen = backend.asarray(self.towers.encode_without_prompts(images), prompts.dtype)
-        optimizer = SGD(self.rate, momentum=MOMENTUM, weight_decay=self.weight_decay)
-        weights = self._epoch_weights()
-        average = 0 * prompts if weights.size else prompts
-        for number, rate, rows in self._steps():
-            index = backend.index(rows)
-            losses[number], gradient = self._gradient(
-                prompts, images[Backend.of(images).index(rows)], labels[index], frozen[index]
-            )
-            optimizer.rate = rate
-            prompts = optimizer.step(prompts, gradient)
-            epoch, rest = divmod(number + 1, self._steps_per_epoch)
-            if not rest:
-                average = average + float(weights[epoch - 1]) * prompts
-        return LearnedPrompts(average, self._text(average), losses)
+    def _train(self, weights: np.ndarray | None = None) -> Trained:
+        if not restoring():
+            self._plain_features = self.as_float64(self.towers.encode_without_prompts(self.support[0]))
+        return super()._train(epoch_weights(self.epochs, *self.average) if self.average and self.epochs else None)
 
-    def _epoch_weights(self) -> np.ndarray:
-        if self.average is None:
-            return (np.arange(1, self._n_epochs + 1) == self._n_epochs).astype(np.float64)
-        return epoch_weights(self._n_epochs, *self.average)
-
-    def _gradient(self, prompts: Array, images: Array, labels: Array, frozen: Array) -> tuple[float, Array]:
-        """The loss of a batch, and its gradient for the prompts."""
-        backend, scale = Backend.of(self.prototypes), self.logit_scale
-        text, features, pull_back = self.towers.linearize(images, prompts)
-        text, features = (backend.asarray(part, prompts.dtype) for part in (text, features))
+    def _gradient(self, rows: np.ndarray, prompts: Array) -> tuple[Array, Array]:
+        images, scale = self.support[0], self.logit_scale
+        index = Backend.of(self.prototypes).index
+        frozen, labels = self._plain_features[index(rows)], index(self._labels[rows])
+        text, features, pull_back = self.towers.linearize(images[Backend.of(images).index(rows)], prompts)
+        text, features = self.as_float64(text), self.as_float64(features)
         scores = logits(features, text, scale)
-        classification, below = label_loss(scores, labels)
+        loss, below = label_loss(scores, labels)
         agreement, agreement_below = divergence(scores, logits(frozen, self.prototypes64, scale))
         text_distance, text_below = near_frozen(text, self.prototypes64)
         image_distance, image_below = near_frozen(features, frozen)
         below = below + self.logit_weight * agreement_below
         to_text = logits_to_text(below, features, scale) + self.text_weight * text_below
         to_features = scale * (below @ text) + self.image_weight * image_below
-        loss = float(classification) + self.text_weight * text_distance + self.image_weight * image_distance
-        gradient = backend.asarray(pull_back(to_text, to_features), prompts.dtype)
-        return loss + self.logit_weight * agreement, gradient
-
-    def _text(self, prompts: Array) -> Array:
-        backend = Backend.of(self.prototypes)
-        return backend.asarray(self.towers.text(prompts), backend.xp.float64)
-
-    def _images(self, images: Array, prompts: Array) -> Array:
-        backend = Backend.of(self.prototypes)
-        return backend.asarray(self.towers.encode_images(images, prompts).features, backend.xp.float64)
-
-    def _answer(self, features: Array, *, learn: bool, probabilities: bool) -> Array:
-        return self._answer_to(self.towers, features, learn=learn, probabilities=probabilities)
+        loss = loss + self.text_weight * text_distance + self.image_weight * image_distance
+        return loss + self.logit_weight * agreement, self.as_float64(pull_back(to_text, to_features))
 
     def _predict_scores(self, features: Array) -> Array:
-        return logits(self._images(features, self._trained.prompts), self._trained.text, self.logit_scale)
+        images = self.as_float64(self.towers.encode_images(features, self._trained.values).features)
+        return logits(images, self._text, self.logit_scale)

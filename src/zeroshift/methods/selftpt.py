@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -11,15 +12,21 @@ from zeroshift.arrays import Array, Backend, checked_labelled, namespace, to_num
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.methods._shared.towers import PromptedText
-from zeroshift.methods._shared.trained_prompts import MOMENTUM, checked_start
-from zeroshift.methods._shared.training import checked_order, epoch_batches, label_loss, warm_cosine_rate
-from zeroshift.methods._shared.tuning import SGD, AdamW, logits_to_text, through_unit_rows
+from zeroshift.methods._shared.trained_prompts import descend, planned_epochs
+from zeroshift.methods._shared.training import checked_order, label_loss
+from zeroshift.methods._shared.tuning import (
+    checked_start,
+    cross_entropy,
+    joined,
+    logits_to_text,
+    parted,
+    through_unit_rows,
+    tune,
+)
 from zeroshift.methods._shared.two_layer_net import TwoLayerNet, checked_net
 from zeroshift.parameters import Number, array_parameter, parameter, state
 from zeroshift.serialization import restoring
-from zeroshift.zero_shot import log_softmax, logits, softmax
-
-__all__ = ["PromptSource", "SelfTPT", "contrast", "selftpt_source"]
+from zeroshift.zero_shot import logits
 
 TEMPERATURE = 0.07
 EMBEDDING = 128
@@ -31,7 +38,7 @@ KEPT = 0.99
 DIFFERENCE = 1e-3
 """Step of the difference quotient of a gradient, relative to the length of the context."""
 
-SOURCE_FIX = "Fix: source=zeroshift.methods.selftpt_source(text, support), from labelled samples of other classes"
+SOURCE_FIX = "source=zeroshift.methods.selftpt_source(text, support), from labelled samples of other classes"
 
 
 class PromptSource(NamedTuple):
@@ -45,6 +52,10 @@ class PromptSource(NamedTuple):
     biases2: Array
 
 
+Linearized = tuple[Array, Callable[[Array], Array]]
+"""Text features (V K, d) of a context, and the function from a gradient with respect to them to that of the context."""
+
+
 def contrast(embeddings: Array, n_classes: int, temperature: float = TEMPERATURE) -> tuple[float, Array]:
     """Contrast of the V prompts of K classes, by their unit embeddings (V K, c), and its gradient (V K, c).
 
@@ -56,32 +67,40 @@ def contrast(embeddings: Array, n_classes: int, temperature: float = TEMPERATURE
     >>> round(loss, 4)  # ln(e + 2) - 1
     0.5514
     """
-    xp, backend = namespace(embeddings), Backend.of(embeddings)
-    n = embeddings.shape[0]
-    numbers = xp.arange(n, device=backend.device)
-    others = numbers[:, None] != numbers
-    partners = others & (numbers[:, None] % n_classes == numbers % n_classes)
+    xp, n = namespace(embeddings), embeddings.shape[0]
+    numbers = xp.arange(n, device=Backend.of(embeddings).device)
+    gaps = numbers[:, None] - numbers
+    others, partners = gaps != 0, (gaps != 0) & (gaps % n_classes == 0)
     targets = xp.astype(partners, embeddings.dtype) / max(1, n // n_classes - 1)
     similarities = embeddings @ embeddings.T / temperature
     # Not -inf, which times zero would be NaN.
-    scores = xp.where(others, similarities, xp.full_like(similarities, -1e300))
-    log_y = xp.where(others, log_softmax(scores), xp.zeros_like(scores))
-    loss = -xp.sum(targets * log_y) / n
-    below = (softmax(scores) - targets) / (n * temperature)
-    return float(loss), (below + below.T) @ embeddings
+    losses, slope = cross_entropy(xp.where(others, similarities, xp.full_like(similarities, -1e300)), targets)
+    return float(xp.mean(losses)), (slope + slope.T) @ embeddings / (n * temperature)
 
 
-def _contrast_of_text(text: Array, head: TwoLayerNet, n_classes: int, temperature: float) -> tuple[Array, TwoLayerNet]:
-    """Gradients of the contrast of text features (V K, d) with respect to them and to the head."""
+def _separation(linearized: Linearized, head: TwoLayerNet, n_classes: int, temperature: float) -> Array:
+    """Gradient of the contrast of a context, for the context and the head, as one vector."""
+    text, pull_back = linearized
     raw = head.outputs(text)
-    _, gradient = contrast(unit_rows(raw), n_classes, temperature)
-    return head.pull_back(text, through_unit_rows(gradient, raw))
+    _, slope = contrast(unit_rows(raw), n_classes, temperature)
+    to_text, to_head = head.pull_back(text, through_unit_rows(slope, raw))
+    return joined([pull_back(to_text), *to_head])
 
 
 def _mean_prompt(text: Array, n_classes: int) -> Array:
     """(K, d): the mean over the prompts of a class of text features (V K, d), not normalised."""
-    xp = namespace(text)
-    return xp.mean(xp.reshape(text, (-1, n_classes, text.shape[-1])), axis=0)
+    return namespace(text).mean(text.reshape(-1, n_classes, text.shape[-1]), axis=0)
+
+
+def _length(array: np.ndarray) -> float:
+    return float(np.linalg.norm(array))
+
+
+def _matching_direction(average: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    """Gradient of one minus the cosine of `average` and `gradient`, for the latter."""
+    length = _length(gradient) or 1.0
+    aim, unit = average / (_length(average) or 1.0), gradient / length
+    return ((aim * unit).sum() * unit - aim) / length
 
 
 def selftpt_source(
@@ -116,109 +135,66 @@ def selftpt_source(
     seed, order : the order of the samples in each epoch, drawn or given (epochs, n).
     head : where the head starts; drawn from `seed` by default.
     """
-    _check_text(text)
-    count, positive, weight = Number(0, integer=True), Number(0, above=True), Number(0)
-    settings = {"rate": rate, "weight_decay": weight_decay, "contrast_weight": contrast_weight}
-    for name, value in {**settings, "matching_weight": matching_weight}.items():
-        weight.check(name, value)
-    epochs, seed = int(count.check("epochs", epochs)), int(count.check("seed", seed))
-    batch_size = int(Number(1, integer=True).check("batch_size", batch_size))
-    logit_scale = float(positive.check("logit_scale", logit_scale))
-    temperature = float(positive.check("temperature", temperature))
-    like = np.zeros((text.n_classes, text.dimension))
-    features, labels = checked_labelled(
-        "support", tuple(map(to_numpy, support)) if _is_pair(support) else support, like
-    )
-    features = features.astype(np.float64)
-    order = checked_order(order, epochs, len(labels))
-    if head is None:
-        head = TwoLayerNet.random(np.random.default_rng([seed, 0]), text.dimension, text.dimension, EMBEDDING)
-    net = checked_net("head", head, text.dimension, None, "leave it out")
-    context, average = np.asarray(text.context, dtype=np.float64), None
-    optimizers = [SGD(rate, momentum=MOMENTUM, weight_decay=weight_decay) for _ in (context, *net)]
-    planned = epoch_batches(len(labels), epochs, batch_size, drop_last=True, seed=seed, order=order)
-    for epoch, rows_of_steps in enumerate(planned):
-        for rows in rows_of_steps:
-            towers, pull_back = text.linearize(context)
-            wide = np.asarray(towers, dtype=np.float64)
-            upstream = _classification(wide, text.n_classes, features[rows], labels[rows], logit_scale)
-            classification = pull_back(upstream)
-            average = classification if average is None else KEPT * average + (1 - KEPT) * classification
-            text_gradient, net_gradient = _contrast_of_text(wide, net, text.n_classes, temperature)
-            separation = pull_back(text_gradient)
-            total = classification + contrast_weight * separation
-            net_total = [contrast_weight * part for part in net_gradient]
-            if matching_weight:
-                matching, net_matching = _matching(text, context, net, average, separation, temperature)
-                total = total + matching_weight * matching
-                net_total = [a + matching_weight * b for a, b in zip(net_total, net_matching, strict=True)]
-            stepped = []
-            parts = zip(optimizers, (context, *net), (total, *net_total), strict=True)
-            for optimizer, before, gradient in parts:
-                optimizer.rate = warm_cosine_rate(epoch, epochs, rate)
-                stepped.append(optimizer.step(before, gradient))
-            context, net = stepped[0], TwoLayerNet(*stepped[1:])
-    return PromptSource(context, *net)
-
-
-def _is_pair(support: Any) -> bool:
-    return isinstance(support, (tuple, list)) and len(support) == 2
-
-
-def _check_text(text: Any) -> None:
     places = SelfTPT.name_positions
     if not isinstance(text, PromptedText) or text.n_prompts != len(places):
         raise TypeError(
             f"text must be a PromptedText with {len(places)} prompts per class; got {text!r}. "
             f"Fix: zeroshift.encode.prompted_text(encoder, class_names, position={places!r})."
         )
+    positive, weight, count = Number(0, above=True), Number(0), Number(0, integer=True)
+    for name, allowed, value in (
+        ("logit_scale", positive, logit_scale),
+        ("epochs", count, epochs),
+        ("batch_size", Number(1, integer=True), batch_size),
+        ("rate", weight, rate),
+        ("weight_decay", weight, weight_decay),
+        ("contrast_weight", weight, contrast_weight),
+        ("matching_weight", weight, matching_weight),
+        ("temperature", positive, temperature),
+        ("seed", count, seed),
+    ):
+        allowed.check(name, value)
+    n_classes, width = text.n_classes, text.dimension
+    if isinstance(support, (tuple, list)):
+        support = tuple(map(to_numpy, support))  # type: ignore[assignment]  # of any length: the next line checks it
+    features, labels = checked_labelled("support", support, np.zeros((n_classes, width)))
+    features, order = features.astype(np.float64), checked_order(order, epochs, len(labels))
+    if head is None:
+        head = TwoLayerNet.random(np.random.default_rng([seed, 0]), width, width, EMBEDDING)
+    start = [np.asarray(text.context, dtype=np.float64), *checked_net("head", head, width, None, "leave it out")]
+    shapes = [part.shape for part in start]
+    average: np.ndarray | None = None
 
+    def linearize(context: np.ndarray) -> Linearized:
+        towers, pull_back = text.linearize(context)
+        return np.asarray(towers, dtype=np.float64), pull_back
 
-def _classification(
-    text: np.ndarray, n_classes: int, x: np.ndarray, labels: np.ndarray, logit_scale: float
-) -> np.ndarray:
-    """Gradient (V K, d) of the mean cross-entropy of features (B, d) with the mean prompts."""
-    n_prompts, mean = len(text) // n_classes, _mean_prompt(text, n_classes)
-    _, gradient = label_loss(logits(x, unit_rows(mean), logit_scale), labels)
-    below = through_unit_rows(logits_to_text(gradient, x, logit_scale), mean)
-    return np.tile(below / n_prompts, (n_prompts, 1))
+    def gradient(rows: np.ndarray, values: np.ndarray) -> tuple[Array, np.ndarray]:
+        nonlocal average
+        context, *layers = parted(values, shapes)
+        (towers, pull_back), head, x = linearize(context), TwoLayerNet(*layers), features[rows]
+        mean = _mean_prompt(towers, n_classes)
+        loss, slope = label_loss(logits(x, unit_rows(mean), logit_scale), labels[rows])
+        below = through_unit_rows(logits_to_text(slope, x, logit_scale), mean) / text.n_prompts
+        own = pull_back(np.tile(below, (text.n_prompts, 1)))
+        average = own if average is None else KEPT * average + (1 - KEPT) * own
+        separation = _separation((towers, pull_back), head, n_classes, temperature)
+        total = contrast_weight * separation
+        total[: own.size] += own.reshape(-1)
+        if matching_weight:
+            direction = _matching_direction(average, separation[: own.size].reshape(own.shape))
+            step = DIFFERENCE * max(_length(context), 1.0) / (_length(direction) or 1.0)
+            # The Hessian times this direction is the derivative of the gradient along it.
+            up, down = (
+                _separation(linearize(context + sign * direction), head, n_classes, temperature)
+                for sign in (step, -step)
+            )
+            total += matching_weight * (up - down) / (2 * step)
+        return loss, total
 
-
-def _matching(
-    text: PromptedText,
-    context: np.ndarray,
-    net: TwoLayerNet,
-    average: np.ndarray,
-    separation: np.ndarray,
-    temperature: float,
-) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Gradients, for context and head, of one minus the cosine of `average` and the gradient `separation`."""
-    lengths = float(np.linalg.norm(average)), float(np.linalg.norm(separation))
-    if not min(lengths):
-        return np.zeros_like(context), [np.zeros_like(part) for part in net]
-    aim, unit = average / lengths[0], separation / lengths[1]
-    # dL/dg for g = separation. The Hessian times this direction is the derivative of g along it.
-    direction = -(aim - (aim * unit).sum() * unit) / lengths[1]
-    size = float(np.linalg.norm(direction))
-    if not size:
-        return np.zeros_like(context), [np.zeros_like(part) for part in net]
-    step = DIFFERENCE * max(float(np.linalg.norm(context)), 1.0)
-    ends = []
-    for sign in (1, -1):
-        moved = context + sign * step / size * direction
-        towers, pull_back = text.linearize(moved)
-        wide = np.asarray(towers, dtype=np.float64)
-        text_gradient, net_gradient = _contrast_of_text(wide, net, text.n_classes, temperature)
-        ends.append([pull_back(text_gradient), *net_gradient])
-    first, *rest = [(up - down) * (size / (2 * step)) for up, down in zip(*ends, strict=True)]
-    return first, rest
-
-
-class AdaptedPrompt(NamedTuple):
-    """The context (n, width), and the classifier (K, d) that its prompts make."""
-
-    context: Array
-    text: Array
+    planned = planned_epochs(len(labels), epochs, batch_size, rate, seed, order)
+    values, _ = descend(joined(start), gradient, planned, weight_decay)
+    return PromptSource(*parted(values, shapes))
 
 
 class SelfTPT(PromptTuned):
@@ -253,7 +229,6 @@ class SelfTPT(PromptTuned):
     protocol = "online"
     needs = ("prototypes", "text", "source")
     linear = True
-    computes_in = None
     reconstructed = "no code was found; prompts of a class, head, weights and steps are our choice after the abstract"
     state_size = "n w + K d for n words of width w, and the head, d^2 + 128 d"
     complexity = "O(K d) per sample; before, S + 1 passes of 3 K prompts, S of them with gradients, S = steps"
@@ -273,10 +248,13 @@ class SelfTPT(PromptTuned):
     )
 
     # A reset leaves what was tuned: tuning again would give the same.
-    _adapted: AdaptedPrompt = state(
-        lambda self: self.__dict__.get("_adapted") or self._tuned(),
-        saved_as="",
-        merge=lambda mine, theirs: mine,  # the same, by the same parameters
+    _context: Array = state(
+        lambda self: self.__dict__["_context"] if "_context" in self.__dict__ else self._tuned(),
+        merge=lambda mine, theirs: mine,
+    )
+    _text: Array = state(
+        lambda self: self.prototypes64 if restoring() else self._classifier_of(self._context),
+        merge=lambda mine, theirs: mine,
     )
 
     @staticmethod
@@ -286,29 +264,28 @@ class SelfTPT(PromptTuned):
     def _validate(self) -> None:
         super()._validate()
         if not isinstance(self.source, (tuple, list)) or len(self.source) != 5:
-            raise TypeError(
-                f"source must be five arrays, a context and the head's; got {type(self.source).__name__}. {SOURCE_FIX}."
-            )
-        fix = SOURCE_FIX.removeprefix("Fix: ")
-        context = checked_start("source[0]", self.source[0], tuple(self.text.context.shape), fix)
-        self.source = PromptSource(context, *checked_net("source[1:]", self.source[1:], self.dimension, None, fix))
+            kind = type(self.source).__name__
+            raise TypeError(f"source must be five arrays, a context and the head's; got {kind}. Fix: {SOURCE_FIX}.")
+        context = checked_start("source[0]", self.source[0], tuple(self.text.context.shape), SOURCE_FIX)
+        head = checked_net("source[1:]", self.source[1:], self.dimension, None, SOURCE_FIX)
+        self.source = PromptSource(context, *head)
 
     @property
     def context(self) -> Array:
         """The adapted embeddings (n, width)."""
-        return Backend.of(self.prototypes).copy(self._adapted.context)
+        return self.as_own(self._context)
 
-    def _tuned(self) -> AdaptedPrompt:
-        backend = Backend.of(self.prototypes)
-        context, *layers = (backend.copy(backend.asarray(part, backend.xp.float64)) for part in self.source)
-        if restoring():
-            return AdaptedPrompt(context, self.prototypes64)
-        head, optimizer = TwoLayerNet(*layers), AdamW(self.rate, weight_decay=self.weight_decay)
-        for _ in range(self.steps):
-            text, pull_back = self._text_and_pull_back(context)
-            gradient, _ = _contrast_of_text(text, head, self.n_classes, self.temperature)
-            context = optimizer.step(context, pull_back(gradient))
-        return AdaptedPrompt(context, self._classifier(self._text_features(context), self.n_classes))
+    def _classifier_of(self, context: Array) -> Array:
+        return self._classifier(self._text_features(context), self.n_classes)
+
+    def _tuned(self) -> Array:
+        start, *layers = map(self.as_float64, self.source)
+
+        def gradient(context: Array) -> tuple[None, Array]:
+            slope = _separation(self._linearize(context), TwoLayerNet(*layers), self.n_classes, self.temperature)
+            return None, slope[: math.prod(context.shape)].reshape(context.shape)
+
+        return tune(start, gradient, self._new_optimizer(), 0 if restoring() else self.steps)[0]
 
     def _predict_scores(self, features: Array) -> Array:
-        return logits(features, self._adapted.text, self.logit_scale)
+        return logits(features, self._text, self.logit_scale)

@@ -2,131 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 
-from zeroshift.adapt.transductive import MostConfident
 from zeroshift.arrays import Array, Backend, Rows, namespace, to_numpy
-from zeroshift.method import ViewMethod
+from zeroshift.features.checks import blocks
+from zeroshift.method import SetMethod, ViewMethod
 from zeroshift.methods._shared.prompt_tuned import PromptTuned
-from zeroshift.methods._shared.tuning import AdamW, cross_entropy, logits_to_text
+from zeroshift.methods._shared.training import label_loss
+from zeroshift.methods._shared.tuning import cross_entropy, logits_to_text, tune
 from zeroshift.parameters import Number, parameter, state
-from zeroshift.zero_shot import log_softmax, logits, pseudo_class, softmax
-
-__all__ = [
-    "ImageViews",
-    "PromptPair",
-    "PseudoLabels",
-    "SwapPrompt",
-    "most_confident_per_class",
-    "pseudo_loss",
-    "swap_loss",
-]
-
-WORK_NUMBERS = 4_000_000
-"""Features or logits in memory at one time: 32 MB in float64."""
+from zeroshift.zero_shot import log_softmax, logits, pseudo_class, quantize, softmax
 
 
-class ImageViews:
-    """A set of images, (N, V, d) with views or (N, d) without, read one view of some images at a time.
-
-    View 0 is the image itself.
-    """
-
-    def __init__(self, rows: Rows, n_classes: int) -> None:
-        shape = rows[:1].shape
-        self._rows, self._has_views = rows, len(shape) == 3
-        self.n_views = int(shape[1]) if self._has_views else 1
-        self._block_size = max(1, WORK_NUMBERS // max(n_classes, int(shape[-1])))
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def blocks(self) -> Iterator[slice]:
-        """Slices of the images that are processed together."""
-        return (
-            slice(start, min(start + self._block_size, len(self))) for start in range(0, len(self), self._block_size)
-        )
-
-    def view(self, images: slice, number: int) -> Array:
-        """View `number` (n, d) of these images. Other views are not read."""
-        if not self._has_views:
-            return self._rows[images]
-        return self._rows[images, number]  # type: ignore[index]  # reads one view only, also from a memory-mapped file
-
-    def take(self, numbers: Array) -> Array:
-        """View 0 (n, d) of the images with these numbers."""
-        if not self._has_views:
-            return self._rows.take(numbers)
-        return self._rows[to_numpy(numbers), 0]  # type: ignore[index]
-
-
-class PseudoLabels(NamedTuple):
-    """Images and their pseudo-classes: (n, d) and (n,)."""
-
-    features: Array
-    classes: Array
-
-
-def swap_loss(views: tuple[Array, Array], online: Array, target: Array, logit_scale: float) -> tuple[Array, Array]:
-    """Cross-entropy between the target on one view and the online prompt on the other, in both directions.
-
-    `views` are two views (n, d) of the same images, `online` and `target` the text features (K, d) of both prompts.
-    Returns the sum over images, and its gradient (K, d) with respect to `online`; the target is constant. For equal
-    views and equal prompts the loss is twice the entropy:
-
-    >>> import numpy as np
-    >>> x = np.array([[0.8, 0.6]])
-    >>> loss, _ = swap_loss((x, x), np.eye(2), np.eye(2), 5.0)
-    >>> round(float(loss) / 2, 4)
-    0.5822
-    """
-    xp = namespace(online)
-    loss, gradient = 0.0, xp.zeros_like(online)
-    for target_view, online_view in (views, views[::-1]):
-        predicted = softmax(logits(target_view, target, logit_scale))
-        losses, score_gradient = cross_entropy(logits(online_view, online, logit_scale), predicted)
-        loss = loss + xp.sum(losses)
-        gradient = gradient + logits_to_text(score_gradient, online_view, logit_scale)
-    return loss, gradient
-
-
-def pseudo_loss(labels: PseudoLabels, online: Array, logit_scale: float) -> tuple[Array, Array]:
-    """Sum of the cross-entropies with the pseudo-labels, and its gradient (K, d) with respect to `online`."""
-    xp = namespace(online)
-    classes = xp.arange(online.shape[0], device=Backend.of(online).device)
-    one_hot = xp.astype(labels.classes[:, None] == classes, online.dtype)
-    losses, score_gradient = cross_entropy(logits(labels.features, online, logit_scale), one_hot)
-    return xp.sum(losses), logits_to_text(score_gradient, labels.features, logit_scale)
-
-
-def most_confident_per_class(images: ImageViews, text: Array, logit_scale: float, count: int) -> PseudoLabels:
-    """For every class the `count` images with the highest probability among those predicted as that class."""
-    backend, xp = Backend.of(text), namespace(text)
-    candidates = MostConfident(backend, count)
-    for block in images.blocks():
-        log_y = log_softmax(logits(images.view(block, 0), text, logit_scale))
-        highest = xp.max(log_y, axis=1)
-        candidates.offer(pseudo_class(log_y), highest, xp.exp(highest), block.start)
-    classes, _, rows, _, _ = candidates.chosen()
-    return PseudoLabels(images.take(rows), classes)
-
-
-LABEL_ROWS = 4096
-"""Pseudo-labelled images processed together."""
-
-
-class PromptPair(NamedTuple):
-    """The contexts (n, width) of both prompts, and the text features (K, d) of the target, which predicts."""
-
-    online: Array
-    target: Array
-    text: Array
-
-
-class SwapPrompt(PromptTuned, ViewMethod):
+class SwapPrompt(PromptTuned, SetMethod, ViewMethod):
     """Tunes a prompt on a whole set: towards the zero-shot classes of the most confident images of each class, and, on
     one view of an image, towards the prediction of a second prompt on another view. The second prompt is a slow average
     of the first, and predicts.
@@ -162,9 +54,9 @@ class SwapPrompt(PromptTuned, ViewMethod):
     name = "swapprompt"
     headline = "Tunes a prompt with pairs of views"
     linear = True
-    protocol = "transductive"
     needs = ("prototypes", "views", "text")
-    takes: ClassVar[tuple[str, ...]] = ()
+    takes = ()
+    reads_parts = True
     reconstructed = "no code was released; losses, optimiser and its constants are our choice after the abstract"
     # Fewer epochs, because the common checks adapt to many sets.
     example_parameters: ClassVar[Mapping[str, Any]] = {"epochs": 10}
@@ -190,67 +82,80 @@ class SwapPrompt(PromptTuned, ViewMethod):
     rate: float = parameter(Number(low=0), "Step size of AdamW.", default=2e-3)
     seed: int = parameter(Number(low=0, integer=True), "Seed of the draw of two views per epoch.", default=0)
 
-    _prompts: PromptPair = state(lambda self: self._initial_prompts(), saved_as="")
-
-    def _initial_prompts(self) -> PromptPair:
-        return PromptPair(self._initial_context, self._initial_context, self._initial_text)
+    _online: Array = state(lambda self: self._initial_context)
+    _target: Array = state(lambda self: self._initial_context)
+    _text: Array = state(lambda self: self._initial_text)
 
     @property
     def online(self) -> Array:
         """The embeddings (n, width) of the tuned prompt."""
-        return Backend.of(self.prototypes).copy(self._prompts.online)
+        return self.as_own(self._online)
 
     @property
     def target(self) -> Array:
         """The embeddings (n, width) of its moving average, which predicts."""
-        return Backend.of(self.prototypes).copy(self._prompts.target)
-
-    def _adapt_scores(self, rows: Rows) -> Iterator[tuple[slice, Array]]:
-        return self._adapt_set(ImageViews(rows, self.n_classes))
+        return self.as_own(self._target)
 
     def _adapt_view_scores(self, images: Rows) -> Iterator[tuple[slice, Array]]:
-        return self._adapt_set(ImageViews(images, self.n_classes))
+        return self._adapt_scores(images)
 
-    def _adapt_set(self, images: ImageViews) -> Iterator[tuple[slice, Array]]:
-        prompts = self._tune(images)
-        with self._learning(len(images), replace=True):
-            self._prompts = prompts
-        for block in images.blocks():
-            yield block, logits(images.view(block, 0), prompts.text, self.logit_scale)
+    def fit(self, images: Rows) -> tuple[Array, Mapping[str, Any]]:
+        n_views = images[:1].shape[1] if len(images[:1].shape) == 3 else 0
 
-    def _tune(self, images: ImageViews) -> PromptPair:
-        """The prompts after all epochs."""
-        now = self._initial_prompts()
-        labels = most_confident_per_class(images, now.text, self.logit_scale, self.n_surest)
-        optimizer = AdamW(self.rate, weight_decay=self.weight_decay)
-        draw = np.random.default_rng(self.seed)
-        for epoch in range(self.epochs):
-            online = self._text_features(now.online) if epoch else now.text
-            _, gradient = self._loss(images, two_views(draw, images.n_views), labels, online, now.text)
-            context = optimizer.step(now.online, self._context_gradient(now.online, gradient))
-            target = self.momentum * now.target + (1 - self.momentum) * context
-            now = PromptPair(context, target, self._text_features(target))
-        return now
+        def view(number: int, some: slice | np.ndarray) -> Array:
+            """View `number` (n, d) of some images. Other views are not read."""
+            return images[(some, number) if n_views else some]  # type: ignore[index]
 
-    def _loss(
-        self, images: ImageViews, pair: tuple[int, int], labels: PseudoLabels, online: Array, target: Array
-    ) -> tuple[Array, Array]:
-        """The loss of the whole set at text features (K, d) of both prompts, and its gradient for the online ones."""
-        xp, n_labels = namespace(online), labels.features.shape[0]
-        loss, gradient = 0.0, xp.zeros_like(online)
-        for start in range(0, n_labels, LABEL_ROWS):
-            some = PseudoLabels(*(array[start : start + LABEL_ROWS] for array in labels))
-            part, part_gradient = pseudo_loss(some, online, self.logit_scale)
-            loss, gradient = loss + part / n_labels, gradient + part_gradient / n_labels
-        for block in images.blocks() if self.swap_weight else ():
-            views = images.view(block, pair[0]), images.view(block, pair[1])
-            part, part_gradient = swap_loss(views, online, target, self.logit_scale)
-            share = self.swap_weight / len(images)
-            loss, gradient = loss + share * part, gradient + share * part_gradient
-        return loss, gradient
+        parts = list(blocks(len(images), max(self.n_classes, self.dimension)))
+        surest, classes = self._surest(view(0, part) for part in parts)
+        labelled = view(0, surest), Backend.of(self.prototypes).index(classes)
+        online = target = self._initial_context
+        text, optimizer, draw = self._initial_text, self._new_optimizer(), np.random.default_rng(self.seed)
+        for _ in range(self.epochs):
+            pair = [partial(view, number) for number in two_views(draw, n_views)]
+            online, _ = tune(online, partial(self._gradient, labelled, pair, parts, text), optimizer)
+            target = self.momentum * target + (1 - self.momentum) * online
+            text = self._text_features(target)
+        scores = [logits(view(0, part), text, self.logit_scale) for part in parts]
+        return namespace(text).concat(scores), {"_online": online, "_target": target, "_text": text}
 
-    def _predict_scores(self, features: Array) -> Array:
-        return logits(features, self._prompts.text, self.logit_scale)
+    def _surest(self, images: Iterable[Array]) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of the most confident zero-shot predictions of each class, and their classes."""
+        found = []
+        for x in images:
+            log_y = log_softmax(logits(x, self._initial_text, self.logit_scale))
+            found.append((to_numpy(pseudo_class(log_y)), to_numpy(namespace(log_y).max(log_y, axis=1))))
+        classes, highest = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        order = np.argsort(-quantize(highest), kind="stable")
+        rows = np.concatenate([order[classes[order] == k][: self.n_surest] for k in range(self.n_classes)])
+        return rows, classes[rows]
+
+    def _gradient(
+        self,
+        labelled: tuple[Array, Array],
+        pair: Sequence[Callable[[slice], Array]],
+        parts: Sequence[slice],
+        target: Array,
+        context: Array,
+    ) -> tuple[None, Array]:
+        """Gradient of the loss of the whole set for the online prompt. `target` (K, d) are the text features of the
+        other prompt; each of the `pair` reads one view of a part of the images."""
+        (x, classes), scale = labelled, self.logit_scale
+        text, pull_back = self._linearize(context)
+        slope = 0 * text
+        for some in blocks(len(x), self.n_classes):
+            _, below = label_loss(logits(x[some], text, scale), classes[some])
+            slope = slope + len(x[some]) / len(x) * logits_to_text(below, x[some], scale)
+        for part in parts if self.swap_weight else ():
+            views = [view(part) for view in pair]
+            for target_view, online_view in (views, views[::-1]):
+                y = softmax(logits(target_view, target, scale))
+                _, below = cross_entropy(logits(online_view, text, scale), y)
+                slope = slope + self.swap_weight / parts[-1].stop * logits_to_text(below, online_view, scale)
+        return None, pull_back(slope)
+
+    def score(self, features: Array) -> Array:
+        return logits(features, self._text, self.logit_scale)
 
 
 def two_views(draw: np.random.Generator, n_views: int) -> tuple[int, int]:

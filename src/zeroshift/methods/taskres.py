@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend, Labelled
-from zeroshift.methods._shared.linear_head import LinearHead
+from zeroshift.arrays import Array, Backend
 from zeroshift.methods._shared.similarity import unit_rows
-from zeroshift.methods._shared.training import (
-    Adam,
-    Trained,
-    TrainedMethod,
-    accuracy_on,
-    label_loss,
-    train,
-    warm_cosine_rate,
-)
+from zeroshift.methods._shared.training import Adam, TrainedMethod, label_loss
 from zeroshift.methods._shared.tuning import through_unit_rows
-from zeroshift.parameters import Number, Optional, array_parameter, parameter
-
-__all__ = ["TaskRes"]
+from zeroshift.parameters import Number, Optional, parameter
+from zeroshift.zero_shot import logits
 
 FEW_SHOTS, EPOCHS_FOR_FEW, EPOCHS_FOR_MORE = 4, 100, 200
 """With up to so many samples per class the authors train for fewer epochs."""
@@ -65,10 +55,6 @@ class TaskRes(TrainedMethod):
         "oxford_flowers": {"alpha": 1.0, "rate": 2e-3},
     }
 
-    validation: Labelled | None = array_parameter(
-        "Labelled samples to choose the epoch with, the first of equally good ones; `chosen` returns the choice.",
-        default=None,
-    )
     logit_scale: float = parameter(Number(low=0, above=True), "Scale of the logits; 100 for CLIP.", default=100.0)
     alpha: float = parameter(Number(low=0), "Weight of the residuals relative to the prototypes.", default=0.5)
     base_norm: float = parameter(
@@ -102,49 +88,24 @@ class TaskRes(TrainedMethod):
     @property
     def residual(self) -> Array:
         """What is added to the prototypes (K, d), times `alpha`."""
-        (residual,) = self._trained.parameters
-        return Backend.of(residual).copy(residual)
+        return Backend.of(self.prototypes).copy(self._trained.parameters)
 
-    @property
-    def chosen(self) -> dict[str, float]:
-        return {"epochs": self._trained.epoch}
+    def _start(self) -> Array:
+        return self.zeros(self.n_classes, self.dimension)
 
-    def _train(self) -> Trained:
-        return train(
-            self.support,
-            [self.zeros(self.n_classes, self.dimension)],
-            self._gradient,
-            optimizers=[Adam(self.rate, weight_decay=self.weight_decay)],
-            epochs=self._epochs,
-            batch_size=self.batch_size,
-            drop_last=True,
-            rate=lambda epoch, step: warm_cosine_rate(epoch, self._epochs, self.rate),
-            seed=self.seed,
-            order=self.order,
-            accuracy=accuracy_on(self.validation, lambda now, x: self._head_of(now).scores(x), self.n_classes),
-        )
+    def _optimizer(self) -> Adam:
+        return Adam(self.rate, weight_decay=self.weight_decay)
 
-    def _weights(self, residual: Array) -> Array:
+    def _moved(self, residual: Array) -> Array:
         return self.base_norm * self.prototypes64 + self.alpha * residual
 
-    def _gradient(self, parameters: Sequence[Array], x: Array, labels: Array) -> tuple[Array, list[Array]]:
-        (residual,) = parameters
-        weights = self._weights(residual)
-        backend = Backend.of(weights)
-        logits = x @ backend.asarray(unit_rows(weights), x.dtype).T
-        logits *= self.logit_scale
-        loss, slope = label_loss(logits, labels)
-        of_unit_rows = backend.asarray(slope.T @ x, weights.dtype)
-        slope = through_unit_rows(of_unit_rows, weights)
-        slope *= self.alpha * self.logit_scale
-        return loss, [slope]
+    def _scores(self, residual: Array, x: Array) -> Array:
+        return logits(x, unit_rows(self._moved(residual)), self.logit_scale)
 
-    def _head_of(self, parameters: Sequence[Array]) -> LinearHead:
-        weights = self.logit_scale * unit_rows(self._weights(parameters[0]))
-        return LinearHead(weights, self.zeros(self.n_classes))
-
-    def _derive(self) -> None:
-        self._head = self._head_of(self._trained.parameters)
+    def _loss(self, residual: Array, x: Array, labels: Array) -> tuple[Array, Array]:
+        moved = self._moved(residual)
+        loss, slope = label_loss(logits(x, unit_rows(moved), self.logit_scale), labels)
+        return loss, through_unit_rows(self.alpha * self.logit_scale * slope.T @ x, moved)
 
     def _predict_scores(self, features: Array) -> Array:
-        return self._head.scores(features)
+        return self._scores(self._trained.parameters, features)

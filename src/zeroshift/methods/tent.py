@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from zeroshift.arrays import Array
-from zeroshift.methods._shared.norm_tuned import NormTuned
+from zeroshift.methods._shared.image_method import images_together
+from zeroshift.methods._shared.norm_tuned import NormDescent, NormStep
 from zeroshift.methods._shared.similarity import unit_rows
-from zeroshift.methods._shared.tuning import SGD, AdamW, entropy_of_each, through_unit_rows
-from zeroshift.parameters import Choice, Flag, Number, parameter, state
+from zeroshift.methods._shared.tuning import SGD, AdamW, Optimizer, entropy_of_each, through_unit_rows
+from zeroshift.parameters import Choice, Flag, Number, parameter
 from zeroshift.zero_shot import logits
 
-__all__ = ["Tent"]
 
-
-class Tent(NormTuned):
+class Tent(NormDescent):
     """Lowers the mean entropy of the predictions of each batch by a step on the weights and biases of all layer norms
     of the image encoder. The changed layer norms stay for the next batches. A batch is predicted before its last step.
 
@@ -46,16 +44,11 @@ class Tent(NormTuned):
     name = "tent"
     headline = "Lowers entropy through the image layer norms"
     needs = ("prototypes", "vision")
-    scored = "before"
     state_size = "3 P: the P weights and biases of the layer norms (39 936 in ViT-B/16) with two moments"
     complexity = "up to 2 S passes of each image, S of them with gradients, S = steps"
     example_parameters: ClassVar[Mapping[str, Any]] = {"batch_size": 4}
 
-    batch_size: int = parameter(
-        Number(low=1, integer=True),
-        "Images learned from together. The images of each call are split into batches; the last may be smaller.",
-        default=200,
-    )
+    batch_size: int = images_together(200)
     rate: float = parameter(Number(low=0), "Step size.", default=1e-3)
     optimizer: str = parameter(
         Choice(("adam", "sgd")), 'Optimiser: "adam", or "sgd" with a Nesterov momentum of 0.9.', default="adam"
@@ -63,33 +56,24 @@ class Tent(NormTuned):
     steps: int = parameter(Number(low=1, integer=True), "Steps per batch.", default=1)
     episodic: bool = parameter(Flag(), "Forget what was learned before every batch.", default=False)
 
-    _norms: Array = state(lambda self: self._initial_norms, saved_as="norms")
-    _optimizer: AdamW | SGD = state(
-        lambda self: self._new_optimizer(),
-        saved_as="",
-        check=lambda self, optimizer: optimizer.check(self._norms, self.n_seen * self.steps),
-    )
-
-    def _new_optimizer(self) -> AdamW | SGD:
+    def _new_optimizer(self) -> Optimizer:
         if self.optimizer == "sgd":
             return SGD(self.rate, nesterov=True)
         return AdamW(self.rate, weight_decay=0.0)
 
-    def _adapt_batch(self, images: Array) -> Array:
-        norms, optimizer = self._norms, copy.deepcopy(self._optimizer)
-        for _ in range(self.steps):
-            raw, pull_back = self._linearize(images, norms)
-            scores = self._scores(raw)
-            _, gradient = entropy_of_each(scores)
-            unit_gradient = self.logit_scale * (gradient @ self.prototypes64) / images.shape[0]
-            norms = optimizer.step(norms, pull_back(through_unit_rows(unit_gradient, raw)))
-        with self._learning(images.shape[0]):
-            if not self.episodic:
-                self._norms, self._optimizer = norms, optimizer
-        return scores
+    def _gradient(self, images: Array, norms: Array) -> tuple[Array, Array]:
+        raw, pull_back = self._linearize(images, norms)
+        scores = self._scores(raw)
+        _, gradient = entropy_of_each(scores)
+        to_unit = self.logit_scale * (gradient @ self.prototypes64) / len(scores)
+        return scores, pull_back(through_unit_rows(to_unit, raw))
 
-    def _predict_scores(self, features: Array) -> Array:
-        return self._scores(self._raw_features(features, self._norms))
+    def learn(self, step: NormStep) -> None:
+        if not self.episodic:
+            super().learn(step)
+
+    def score(self, images: Array) -> Array:
+        return self._scores(self._raw_features(images, self._norms))
 
     def _scores(self, raw: Array) -> Array:
         return logits(unit_rows(raw), self.prototypes64, self.logit_scale)

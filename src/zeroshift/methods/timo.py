@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
+from zeroshift.adapt.statistics import discriminant
 from zeroshift.arrays import Array, Backend, Labelled, namespace, to_numpy
-from zeroshift.methods._shared.few_shot import FewShotMethod, accuracy, best_weight
-from zeroshift.methods._shared.gaussian_classifier import ClassGroups, LinearDiscriminant, linear_discriminant
-from zeroshift.methods._shared.linear_head import LinearHead
+from zeroshift.methods._shared.few_shot import FewShotMethod, most_accurate
+from zeroshift.methods._shared.gaussian_classifier import class_means, fit_gaussians
 from zeroshift.methods._shared.prompts import checked_prompts
 from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.parameters import Number, Optional, array_parameter, parameter
 from zeroshift.zero_shot import softmax
-
-__all__ = ["TIMO", "TIMOS", "TIMOBase", "guided_text", "join_prompts", "matching_scores"]
 
 ALPHAS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1e3, 1e4)
 """Weights of the text that are tried on the validation set."""
@@ -26,7 +24,7 @@ GAMMAS = tuple(float(gamma) for gamma in range(5, 101, 5))
 
 
 class TIMOBase(FewShotMethod):
-    """What TIMO and TIMO-S share. The `_fit` of a subclass ends with `_set_head`."""
+    """What TIMO and TIMO-S share. The `_fit` of a subclass calls `_join`."""
 
     linear = True
 
@@ -38,25 +36,41 @@ class TIMOBase(FewShotMethod):
         super()._validate()
         self.prompts = checked_prompts(self.prompts, self.prototypes)
 
+    def _prepare(self) -> None:
+        self._images = self._support64, self.support[1]
+        self._prompts = unit_rows(self.as_float64(self.prompts))
+        self._matching = matching_scores(self._prompts, self._images)
+        super()._prepare()
+
     @property
     def text(self) -> Array:
         """The text weights (K, d) computed from prompts and images, of unit length."""
         return Backend.of(self._text).copy(self._text)
 
-    def _gaussians(self, prompts: Array, matching: Array, transferred: int) -> LinearDiscriminant:
-        return linear_discriminant(*join_prompts(prompts, matching, transferred, self.support), self.n_classes)
+    def _join(self, gamma: float, counts: Sequence[int], alpha: float = 1.0) -> dict[str, Any]:
+        """Add the scores of the text and of the Gaussians. With a validation set the weight of the text, and which of
+        the numbers of prompts joins the images, are chosen there."""
+        text = guided_text(self._prompts, self._matching, gamma)
+        fits = {}
+        for count in counts:
+            samples = join_prompts(self._prompts, self._matching, count, self._images)
+            fits[count] = fit_gaussians(*samples, self.n_classes)
 
-    def _best_alpha(self, validation: Labelled, text: Array, gaussians: LinearDiscriminant) -> tuple[float, float]:
-        """The weight of the text that is best on the validation set, and its accuracy there."""
-        return best_weight(validation, self.n_classes, ALPHAS, lambda x: (gaussians.scores(x), x @ text.T))
+        def scores_by(x: Array) -> Callable[..., Array]:
+            cosines = x @ text.T
+            gaussian = {count: discriminant(x, fit.directions, fit.offsets) for count, fit in fits.items()}
+            return lambda transferred, alpha: alpha * cosines + gaussian[transferred]
 
-    def _set_head(self, text: Array, gaussians: LinearDiscriminant, alpha: float) -> None:
-        self._text = text
-        # Text and Gaussians are both linear, so one product computes the sum of their scores.
-        self._head = LinearHead(alpha * text + gaussians.weights, gaussians.offsets)
+        chosen: dict[str, Any] = {"transferred": counts[0], "alpha": alpha}
+        if self.validation is not None:
+            grid: dict[str, Sequence[Any]] = {"transferred": counts, "alpha": ALPHAS}
+            chosen = most_accurate(self.validation, self.dimension, grid, scores_by)
+        fit = fits[chosen["transferred"]]
+        self._text, self._head = text, (chosen["alpha"] * text + fit.directions, fit.offsets)
+        return chosen
 
     def _predict_scores(self, features: Array) -> Array:
-        return self._head.scores(features)
+        return discriminant(features, *self._head)
 
 
 class TIMO(TIMOBase):
@@ -117,19 +131,9 @@ class TIMO(TIMOBase):
         default=None,
     )
 
-    @property
-    def chosen(self) -> dict[str, float]:
-        return {"alpha": self._alpha}
-
     def _fit(self) -> None:
-        prompts = unit_rows(self._to_float64(self.prompts))
-        matching = matching_scores(prompts, self.support)
-        text = guided_text(prompts, matching, self.gamma)
-        gaussians = self._gaussians(prompts, matching, self.transferred or prompts.shape[1])
-        self._alpha = self.alpha
-        if self.validation is not None:
-            self._alpha, _ = self._best_alpha(self.validation, text, gaussians)
-        self._set_head(text, gaussians, self._alpha)
+        self._chosen = self._join(self.gamma, [self.transferred or self.prompts.shape[1]], self.alpha)
+        del self._chosen["transferred"]
 
 
 class TIMOS(TIMOBase):
@@ -178,27 +182,13 @@ class TIMOS(TIMOBase):
             )
         super()._validate()
 
-    @property
-    def chosen(self) -> dict[str, float]:
-        return {"gamma": self._gamma, "transferred": self._transferred, "alpha": self._alpha}
-
     def _fit(self) -> None:
-        prompts = unit_rows(self._to_float64(self.prompts))
-        matching = matching_scores(prompts, self.support)
-        features, labels = self.validation
-        wide = self._to_float64(features)
-        text_accuracies = [accuracy(wide @ guided_text(prompts, matching, gamma).T, labels) for gamma in GAMMAS]
-        self._gamma = GAMMAS[int(np.argmax(text_accuracies))]
-        text = guided_text(prompts, matching, self._gamma)
-        counts = np.unique(np.linspace(1, 2 * prompts.shape[1], self.candidates).astype(int))
-        best_accuracy = -1.0
-        for count in counts.tolist():
-            gaussians = self._gaussians(prompts, matching, count)
-            alpha, its_accuracy = self._best_alpha(self.validation, text, gaussians)
-            if its_accuracy > best_accuracy:
-                best_accuracy, best = its_accuracy, gaussians
-                self._transferred, self._alpha = count, alpha
-        self._set_head(text, best, self._alpha)
+        texts = {gamma: guided_text(self._prompts, self._matching, gamma) for gamma in GAMMAS}
+        self._chosen = most_accurate(
+            self.validation, self.dimension, {"gamma": GAMMAS}, lambda x: lambda gamma: x @ texts[gamma].T
+        )
+        counts = np.unique(np.linspace(1, 2 * self.prompts.shape[1], self.candidates).astype(int)).tolist()
+        self._chosen |= self._join(self._chosen["gamma"], counts)
 
 
 def matching_scores(prompts: Array, support: Labelled) -> Array:
@@ -210,14 +200,8 @@ def matching_scores(prompts: Array, support: Labelled) -> Array:
     array([[0.8],
            [0.8]])
     """
-    features, labels = support
-    backend = Backend.of(prompts)
-    groups = ClassGroups(labels, prompts.shape[0])
-    anchors = unit_rows(groups.means(backend.asarray(features[backend.index(groups.order)], prompts.dtype)))
-    present = backend.index(np.flatnonzero(groups.counts))
-    average = unit_rows(backend.xp.mean(anchors[present], axis=0))
-    anchors[backend.index(np.flatnonzero(groups.counts == 0))] = average
-    return backend.xp.matmul(prompts, anchors[:, :, None])[:, :, 0]
+    anchors = class_means(*support, prompts.shape[0], unit=True)
+    return namespace(prompts).matmul(prompts, anchors[:, :, None])[:, :, 0]
 
 
 def guided_text(prompts: Array, matching: Array, gamma: float) -> Array:
@@ -249,9 +233,8 @@ def join_prompts(prompts: Array, matching: Array, count: int, support: Labelled)
     backend = Backend.of(prompts)
     classes, available, d = prompts.shape
     ranked = np.argsort(-to_numpy(matching), axis=1, kind="stable")
-    picked = ranked[:, np.arange(count) % available]
-    places = backend.index((np.arange(classes)[:, None] * available + picked).reshape(-1))
-    scaled = prompts.reshape(-1, d)[places] * matching.reshape(-1)[places][:, None]
+    picked = backend.index(ranked[:, np.arange(count) % available])
+    rows = backend.index(np.arange(classes)[:, None])
+    scaled = (prompts[rows, picked] * matching[rows, picked][:, :, None]).reshape(-1, d)
     features, labels = support
-    joined = backend.xp.concat([scaled, backend.asarray(features, prompts.dtype)], axis=0)
-    return joined, np.concatenate([np.repeat(np.arange(classes), count), labels])
+    return backend.xp.concat([scaled, features], axis=0), np.concatenate([np.repeat(np.arange(classes), count), labels])

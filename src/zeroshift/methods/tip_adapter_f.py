@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend, Labelled, checked_labelled
-from zeroshift.methods._shared.gaussian_classifier import ClassGroups
+from zeroshift.arrays import Array, Backend, Labelled, checked_labelled, namespace
 from zeroshift.methods._shared.similarity import exponential_kernel
-from zeroshift.methods._shared.training import Trained, TrainedMethod, accuracy_on, cosine_rate, label_loss, train
+from zeroshift.methods._shared.training import TrainedMethod, cosine_rate, label_loss
 from zeroshift.methods._shared.tuning import AdamW
 from zeroshift.methods.tip_adapter import TipAdapter
 from zeroshift.parameters import Number, array_parameter, parameter
-from zeroshift.state_checks import check_lengths
-
-__all__ = ["TipAdapterF"]
 
 EPS = 1e-4
 """Of AdamW: the authors compute in half precision. With the usual 1e-8, steps of small gradients would be larger."""
@@ -53,13 +49,15 @@ class TipAdapterF(TrainedMethod, TipAdapter):
 
     name = "tip_adapter_f"
     headline = "Tip-Adapter with trained keys"
-    state_size = "2 N d for N support samples, and the loss of each step"
-    complexity = "O(N d + K d) per sample; the training O(E N (N + K) d) for E epochs"
+    state_size = "N (2 d + K) for N support samples, and the loss of each step"
+    complexity = "O(N (d + K)) per sample; the training O(E N (N + K) d) for E epochs"
     check_exceptions: ClassVar[Mapping[str, str]] = {"axes_do_not_matter": "AdamW scales each coordinate by itself"}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         dataset: {**preset, "epochs": 100 if dataset == "eurosat" else 20}
         for dataset, preset in TipAdapter.presets.items()
     }
+
+    drop_last = False
 
     rate: float = parameter(Number(low=0, high=1), "Learning rate of the first step.", default=1e-3)
     weight_decay: float = parameter(
@@ -83,8 +81,7 @@ class TipAdapterF(TrainedMethod, TipAdapter):
     @property
     def keys(self) -> Array:
         """The trained keys (n, d), in the order of the support samples."""
-        backend = Backend.of(self._keys)
-        return self._keys[backend.index(np.argsort(self._groups.order))]
+        return Backend.of(self._keys).copy(self._keys)
 
     @property
     def accuracies(self) -> np.ndarray:
@@ -92,71 +89,36 @@ class TipAdapterF(TrainedMethod, TipAdapter):
         return self._trained.accuracies.copy()
 
     @property
-    def chosen(self) -> dict[str, float]:
-        return {"beta": self._beta, "alpha": self._alpha, "epochs": self._trained.epoch}
-
-    def _fit(self) -> None:
-        self._groups = ClassGroups(self.support[1], self.n_classes)
-        self._key_labels = Backend.of(self.prototypes).index(self.support[1][self._groups.order])
-
-    def _train(self) -> Trained:
-        features, labels = self.support
-        steps = self.epochs * -(-len(labels) // self.batch_size)
-        start = self._to_float64(features)[Backend.of(features).index(self._groups.order)]
-        return train(
-            self.support,
-            [start],
-            self._gradient,
-            optimizers=[_BoundedAdamW(self._longest, self.rate, eps=EPS, weight_decay=self.weight_decay)],
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            drop_last=False,
-            rate=lambda epoch, step: cosine_rate(step, steps, self.rate),
-            seed=self.seed,
-            order=self.order,
-            accuracy=accuracy_on(self.selection, self._initial_scores, max(len(labels), self.n_classes)),
-        )
-
-    @property
-    def _longest(self) -> float:
-        """Length up to which keys cannot overflow, whatever sharpness is used."""
-        sharpest = max(self.beta, 0.0 if self.validation is None else self.search_scale[0])
-        return 1 + LARGEST_EXPONENT / max(sharpest, 1e-6)
-
-    def _gradient(self, parameters: Sequence[Array], x: Array, labels: Array) -> tuple[Array, list[Array]]:
-        (keys,) = parameters
-        backend = Backend.of(x)
-        # Keys along the first axis, so that the votes of a class are sums of consecutive rows.
-        kernel = exponential_kernel(backend.asarray(keys, x.dtype) @ x.T, self.beta)
-        scores = self.alpha * self._groups.sums(kernel)
-        scores += self.logit_scale * (backend.asarray(self.prototypes, x.dtype) @ x.T)
-        loss, slope = label_loss(scores.T, labels)
-        kernel *= slope.T[self._key_labels]
-        kernel *= self.alpha * self.beta
-        return loss, [backend.asarray(kernel @ x, keys.dtype)]
-
-    def _initial_scores(self, parameters: Sequence[Array], x: Array) -> Array:
-        """Scores with the parameters of the training."""
-        return self._scores(x, parameters[0], self.beta, self.alpha)
-
-    def _check_trained(self, trained: Trained) -> None:
-        check_lengths("the keys", trained.parameters[0], longest=self._longest)
+    def _selection(self) -> Labelled | None:
+        return self.selection
 
     def _derive(self) -> None:
-        (keys,) = self._trained.parameters
-        self._keys = Backend.of(keys).asarray(keys, self.support[0].dtype)
-        self._choose()
+        self._use_keys(self._shortened(self._trained.parameters))
 
+    def _start(self) -> Array:
+        return self._support64
 
-class _BoundedAdamW(AdamW):
-    """AdamW on rows that are shortened to a largest length after each step."""
+    def _optimizer(self) -> AdamW:
+        return AdamW(self.rate, eps=EPS, weight_decay=self.weight_decay)
 
-    def __init__(self, longest: float, rate: float, **options: Any) -> None:
-        super().__init__(rate, **options)
-        self._longest = longest
+    def _rate(self, epoch: int, step: int) -> float:
+        return cosine_rate(step, self._steps, self.rate)
 
-    def step(self, parameter: Array, gradient: Array) -> Array:
-        moved = super().step(parameter, gradient)
-        backend = Backend.of(moved)
-        lengths = backend.xp.linalg.vector_norm(moved, axis=1, keepdims=True)
-        return moved / backend.xp.clip(lengths / self._longest, 1.0, None)
+    def _shortened(self, keys: Array) -> Array:
+        """The keys, none of them longer than the kernel allows, whatever sharpness is used."""
+        sharpest = max(self.beta, 0.0 if self.validation is None else self.search_scale[0])
+        longest = 1 + LARGEST_EXPONENT / max(sharpest, 1e-6)
+        xp = namespace(keys)
+        return keys / xp.clip(xp.linalg.vector_norm(keys, axis=1, keepdims=True) / longest, 1.0, None)
+
+    def _kernel(self, keys: Array, x: Array) -> Array:
+        return exponential_kernel(x @ self._shortened(keys).T, self.beta)
+
+    def _scores(self, keys: Array, x: Array) -> Array:
+        return self._zero_shot(x) + self.alpha * self._kernel(keys, x) @ self._values
+
+    def _loss(self, keys: Array, x: Array, labels: Array) -> tuple[Array, Array]:
+        kernel = self._kernel(keys, x)
+        loss, slope = label_loss(self._zero_shot(x) + self.alpha * kernel @ self._values, labels)
+        kernel *= slope[:, Backend.of(slope).index(self.support[1])]
+        return loss, self.alpha * self.beta * kernel.T @ x

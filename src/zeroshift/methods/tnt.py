@@ -7,17 +7,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend, as_floats, namespace, to_numpy
-from zeroshift.methods._shared.image_method import VISION, EpisodicImageMethod
+from zeroshift.arrays import Array, Backend, namespace, to_numpy
+from zeroshift.methods._shared.image_method import VISION, EpisodicImageMethod, check_vision
 from zeroshift.methods._shared.similarity import normalize_rows
 from zeroshift.methods._shared.towers import PromptedVision
-from zeroshift.methods._shared.tuning import entropy_of_mean
+from zeroshift.methods._shared.tuning import checked_start, entropy_of_mean
 from zeroshift.methods.zero import break_ties
 from zeroshift.parameters import Number, array_parameter, model_parameter, parameter
 from zeroshift.views import marginal_entropy, select_lowest_entropy
-from zeroshift.zero_shot import logits, pseudo_class, softmax
-
-__all__ = ["TNT", "mean_distance"]
+from zeroshift.zero_shot import logits, softmax
 
 MACHINE_EPSILON = 2.0**-23
 """Of float32."""
@@ -39,12 +37,10 @@ def mean_distance(features: Array) -> tuple[Array, Array]:
     xp = namespace(features)
     differences = features[:, None, :] - features[None, :, :]
     distances = xp.linalg.vector_norm(differences, axis=-1)
-    apart = xp.astype(distances > EQUAL, distances.dtype)
-    n_pairs = xp.sum(apart)
-    shares = apart / xp.where(n_pairs > 0, n_pairs, xp.ones_like(n_pairs))
-    loss = xp.sum(shares * distances)
-    directions = differences / xp.where(apart > 0, distances, xp.ones_like(distances))[:, :, None]
-    return loss, 2 * xp.sum(shares[:, :, None] * directions, axis=1)
+    apart = distances > EQUAL
+    n_pairs = max(int(apart.sum()), 1)
+    inverse = 1 / xp.where(apart, distances, xp.inf)  # 0 for equal features
+    return distances[apart].sum() / n_pairs, 2 / n_pairs * xp.sum(inverse[:, :, None] * differences, axis=1)
 
 
 class TNT(EpisodicImageMethod):
@@ -87,7 +83,7 @@ class TNT(EpisodicImageMethod):
     needs = ("prototypes", "vision", "views")
     overconfident = True
     state_size = "K d + P: the prototypes, and the initial noise for the P numbers of an image"
-    complexity = "2 V + (2 S - 1) n passes of an image, S n of them with gradients, S = steps, n views kept"
+    complexity = "2 V + 2 S n passes of an image, S n of them with gradients, S = steps, n views kept"
     example_parameters: ClassVar[Mapping[str, Any]] = {"max_noise": 0.5, "rate": 0.1, "steps": 2}
 
     vision: PromptedVision = model_parameter(VISION, "Image side of the encoder.")
@@ -122,38 +118,25 @@ class TNT(EpisodicImageMethod):
     )
 
     def _validate(self) -> None:
-        if self.vision.dimension != self.dimension:
-            raise ValueError(
-                f"vision gives features of d = {self.vision.dimension}, the prototypes have d = {self.dimension}. "
-                "Fix: make both from the same encoder."
-            )
+        check_vision(self.vision, self.prototypes)
         if self.vision.noise_shape is None:
             raise ValueError(
                 f"vision cannot add noise to images; got {self.vision!r}. "
                 "Fix: vision=zeroshift.encode.prompted_vision(encoder)."
             )
         if self.noise is not None:
-            self.noise = self._checked_noise(self.noise, self.vision.noise_shape)
-
-    def _checked_noise(self, noise: Array, shape: tuple[int, ...]) -> Array:
-        """A copy in the library of the prototypes, in float64."""
-        noise, backend = as_floats("noise", noise), Backend.of(self.prototypes)
-        if tuple(noise.shape) != shape:
-            raise ValueError(f"noise must have the shape {shape}, that of an image; got {tuple(noise.shape)}.")
-        largest = float(np.abs(to_numpy(noise)).max())
-        if not largest <= self.max_noise * (1 + 1e-6):  # 1e-6 for rounding to float32; NaN fails, too
-            raise ValueError(
-                f"noise must be from -max_noise to max_noise = {self.max_noise:g}; its largest absolute value is "
-                f"{largest:g}. Fix: noise.clip(-max_noise, max_noise), or a larger max_noise."
-            )
-        with backend.computing():
-            return backend.copy(backend.asarray(noise, backend.xp.float64))
+            noise = checked_start("noise", self.noise, self.vision.noise_shape, "noise of the shape of an image")
+            if (largest := np.abs(noise).max()) > self.max_noise * (1 + 1e-6):  # 1e-6 for rounding to float32
+                raise ValueError(
+                    f"noise must be from -max_noise to max_noise = {self.max_noise:g}; its largest absolute value is "
+                    f"{largest:g}. Fix: noise.clip(-max_noise, max_noise), or a larger max_noise."
+                )
+            self.noise = self.as_own(noise)
 
     def _prepare(self) -> None:
-        self._initial_noise: Array = self.noise
-        if self.noise is None:
-            drawn = np.random.default_rng(self.seed).normal(size=self.vision.noise_shape)
-            self._initial_noise = Backend.of(self.prototypes).asarray(drawn.clip(-self.max_noise, self.max_noise))
+        drawn = np.random.default_rng(self.seed).normal(size=self.vision.noise_shape)
+        drawn = self.as_own(drawn.clip(-self.max_noise, self.max_noise))
+        self._initial_noise: Array = drawn if self.noise is None else self.noise
 
     @property
     def _image_side(self) -> PromptedVision:
@@ -161,26 +144,22 @@ class TNT(EpisodicImageMethod):
 
     def _tuned_noise(self, views: Array) -> Array:
         """The noise after the steps for the views (V, ...) of one image."""
-        xp = namespace(self._initial_noise)
-        noise, kept, features = self._initial_noise, views, None
-        for step in range(self.steps):
-            if step == 0:
-                features = self._encode(views, noise)
-                numbers = select_lowest_entropy(self._scores(features), self.view_ratio)
-                kept, features = views[Backend.of(views).index(to_numpy(numbers))], features[numbers]
-            else:
-                features = self._encode(kept, noise)
-            moved = noise - self.rate * xp.sign(self._gradient(kept, features, noise))
+        noise, xp = self._initial_noise, namespace(self._initial_noise)
+        if self.steps:
+            numbers = select_lowest_entropy(self._scores(self._encode(views, noise)), self.view_ratio)
+            views = views[Backend.of(views).index(to_numpy(numbers))]
+        for _ in range(self.steps):
+            moved = noise - self.rate * xp.sign(self._gradient(views, noise))
             noise = xp.clip(moved, -self.max_noise, self.max_noise)
         return noise
 
-    def _gradient(self, kept: Array, features: Array, noise: Array) -> Array:
-        """Gradient of the loss of the kept views (n, ...), with features (n, d), with respect to the noise."""
-        backend = Backend.of(self.prototypes)
-        _, score_gradient = entropy_of_mean(self._scores(features))
-        _, feature_gradient = mean_distance(features)
-        upstream = self.entropy_weight * self.logit_scale * (score_gradient @ self.prototypes64) + feature_gradient
-        return backend.asarray(self.vision.pull_back_noise(kept, noise, upstream), backend.xp.float64)
+    def _gradient(self, kept: Array, noise: Array) -> Array:
+        """Gradient of the loss of the kept views (n, ...) for the noise."""
+        features = self._encode(kept, noise)
+        _, slope = entropy_of_mean(self._scores(features))
+        _, to_features = mean_distance(features)
+        upstream = self.entropy_weight * self.logit_scale * (slope @ self.prototypes64) + to_features
+        return self.as_float64(self.vision.pull_back_noise(kept, noise, upstream))
 
     def _episode(self, views: Array) -> Array:
         cosines = logits(self._encode(views, self._tuned_noise(views)), self.prototypes64, 1.0)
@@ -188,17 +167,13 @@ class TNT(EpisodicImageMethod):
         voters = select_lowest_entropy(scores, self.vote_ratio)
         temperature = self.temperature * (1 + marginal_entropy(scores))
         votes = namespace(cosines).sum(softmax(cosines[voters] / temperature), axis=0)[None]
-        left = cosines[voters.shape[0] :]
-        if not left.shape[0]:
-            return votes[0]
-        return break_ties(votes, pseudo_class(left)[None], left[:1])[0]
+        return break_ties(votes, cosines[None, voters.shape[0] :])[0]
 
     def _probabilities(self, scores: Array) -> Array:
         return normalize_rows(scores)
 
     def _encode(self, views: Array, noise: Array) -> Array:
-        backend = Backend.of(self.prototypes)
-        return backend.asarray(self.vision.encode_with_noise(views, noise), backend.xp.float64)
+        return self.as_float64(self.vision.encode_with_noise(views, noise))
 
     def _scores(self, features: Array) -> Array:
         return logits(features, self.prototypes64, self.logit_scale)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from zeroshift.methods._shared.prompt_tuned import EpisodicPromptTuning
 
-__all__ = ["TPT"]
-
 
 class TPT(EpisodicPromptTuning):
     """Tunes the context of the prompt for each image: one step that lowers the entropy of the mean prediction over the

@@ -13,6 +13,8 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict
+from html import escape
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -22,7 +24,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SkipValidation, ValidationError
 from pydantic_core import from_json, to_json
 from starlette.exceptions import HTTPException
 
@@ -37,7 +39,7 @@ from zeroshift.serve.inputs import (
     parse_keys_header,
     parse_samples,
 )
-from zeroshift.serve.keys import LOCAL, Principal
+from zeroshift.serve.keys import ASKING, LOCAL, REREAD_SECONDS, Principal
 from zeroshift.serve.service import Event, Service, usable_methods, visible
 from zeroshift.serve.stream import Stream
 
@@ -45,7 +47,8 @@ __all__ = ["create_app"]
 
 log = logging.getLogger("zeroshift.serve")
 
-HEARTBEAT_SECONDS = 15.0
+HEARTBEAT_SECONDS = REREAD_SECONDS
+"""Longest pause of an event stream; then its key is looked up again."""
 LARGE_BODY = 256 * 1024
 """Bytes from which a body is parsed in a thread."""
 HEARTBEAT = ": heartbeat\n\n"
@@ -54,6 +57,13 @@ OVERVIEW_SECONDS = 0.5
 BASIC_AUTH = ("/label-studio/", "/predict", "/setup", "/webhook")
 """Addresses that also take a key as the password of a user."""
 WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
+BINARY = (
+    b"application/x-npy", b"application/octet-stream", b"application/x-safetensors", b"application/vnd.safetensors",
+    b"multipart/form-data", b"image/",
+)  # fmt: skip
+"""Types of bodies that are not read as JSON."""
+JSON_WEIGHT = 8
+"""A byte of JSON counts as this many bytes of what is being received: the numbers and lists take more than the text."""
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
 SECURITY = {
     "Content-Security-Policy": (
@@ -98,7 +108,7 @@ class NewStream(Model):
         },
     )
     classes: list[str] = Field(min_length=1, description="Names of the classes.")
-    prototypes: list[list[float]] | None = Field(
+    prototypes: SkipValidation[list[list[float]] | None] = Field(  # checked in a thread, since there may be millions
         None, description="One text embedding of unit length per class. May be left out if the service has an encoder."
     )
     logit_scale: float | None = Field(None, gt=0, le=1e6, description="Scale of the logits; 100 for CLIP.")
@@ -245,9 +255,7 @@ async def identify(request: Request) -> Principal:
     _check_origin(request, service)
     if not service.auth:
         return LOCAL
-    if service.keys.are_old:
-        await service.read(service.keys.read)
-    found = service.keys.find(_token(request))
+    found = (await service.current_keys()).find(_token(request))
     if found is None:
         raise Problem(401, "unauthorized", "An API key is needed. Fix: Authorization: Bearer KEY.")
     return found
@@ -258,6 +266,7 @@ async def principal_of(request: Request) -> Principal:
     principal = getattr(request.state, "principal", None) or await identify(request)
     service_of(request).check_rate(principal.key)
     request.state.key = principal.key
+    ASKING.set(principal)
     return principal
 
 
@@ -334,9 +343,8 @@ def _add_streams(app: FastAPI) -> None:
     @app.get("/v1/events", tags=["streams"], summary="Server-sent events of all streams")
     async def all_events(request: Request, principal: Reader) -> Any:
         service = service_of(request)
-        if service.overviews >= service.limits.subscribers:
-            raise Problem(429, "too_many_subscribers", f"{service.overviews} clients listen already.", retry_after=10)
-        return _event_response(_overview_events(service, principal.prefix))
+        release = service.take("listeners", service.limits.subscribers)
+        return EventStream(_overview_events(service, principal), release)
 
     @app.get("/v1/methods", tags=["streams"], summary="Methods that a stream can have")
     async def list_methods(request: Request, principal: Reader) -> Any:
@@ -380,14 +388,25 @@ def _add_streams(app: FastAPI) -> None:
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     ) -> Any:
         stream = await find_stream(request, principal, stream_id)
-        samples = await service_of(request).read(_log_rows, stream, service_of(request), after, limit)
-        return {"samples": samples, "last": stream.record.seq}
+        service = service_of(request)
+        return Response(await service.read(_log_page, stream, service, after, limit), media_type="application/json")
 
     @app.get("/v1/streams/{stream_id:path}/events", tags=["streams"], summary="Server-sent events")
     async def events(request: Request, principal: Reader, stream_id: StreamId) -> Any:
         stream = await find_stream(request, principal, stream_id)
         service = service_of(request)
-        return _event_response(_events(service, stream, service.subscribe(stream)))
+        release = service.take("listeners")
+        try:
+            waiting = service.subscribe(stream)
+        except Problem:
+            release()
+            raise
+
+        def ended() -> None:
+            service.unsubscribe(stream, waiting)
+            release()
+
+        return EventStream(_events(service, stream, waiting, principal), ended)
 
     @app.get("/v1/streams/{stream_id:path}/statistics", tags=["streams"], summary="Everything a dashboard shows")
     async def statistics(request: Request, principal: Reader, stream_id: StreamId) -> Any:
@@ -408,27 +427,34 @@ def _add_streams(app: FastAPI) -> None:
 
     @app.get("/v1/streams/{stream_id:path}/thumbnails/{seq}", tags=["streams"], summary="A small image of a sample")
     async def thumbnail(
-        request: Request, principal: Reader, stream_id: StreamId, seq: Annotated[int, Path(ge=1, le=2**62)]
+        request: Request,
+        principal: Reader,
+        stream_id: StreamId,
+        seq: Annotated[int, Path(ge=1, le=2**62)],
+        number: Annotated[int | None, Query(alias="stream", description="As in the address of a disagreement.")] = None,
     ) -> Any:
+        """With the number of the stream, browsers keep it: another stream of that name has another number."""
         stream = await find_stream(request, principal, stream_id)
         service = service_of(request)
         content = await service.read(service.store.thumbnail, stream.record, seq)
         if content is None:
             raise Problem(404, "no_thumbnail", f"No thumbnail of sample {seq} is kept.")
-        return Response(content, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
+        kept = "private, max-age=3600" if number == stream.record.number else "no-store"
+        return Response(content, media_type="image/jpeg", headers={"Cache-Control": kept})
 
     @app.get("/v1/streams/{stream_id:path}/snapshots", tags=["snapshots"], summary="Snapshots and epochs")
     async def snapshots(request: Request, principal: Reader, stream_id: StreamId) -> Any:
         stream = await find_stream(request, principal, stream_id)
         service = service_of(request)
-        kept = await service.read(service.store.snapshots, stream.record)
+        kept = await _snapshots(service, stream)
         epochs = await service.read(service.store.epochs, stream.record)
-        return {"snapshots": [one.public() for one in kept], "epochs": [vars(one) for one in epochs]}
+        return {"snapshots": kept, "epochs": [vars(one) for one in epochs]}
 
     @app.post("/v1/streams/{stream_id:path}/snapshots", tags=["snapshots"], summary="Take a snapshot now")
     async def take_snapshot(request: Request, principal: Writer, stream_id: StreamId) -> Any:
         stream = await find_stream(request, principal, stream_id)
-        return await run_command(stream, stream.take_snapshot)
+        await service_of(request).check_bytes()
+        return await run_command(stream, lambda: stream.take_snapshot(keep=principal.may("admin")))
 
     @app.post("/v1/streams/{stream_id:path}/rollback", tags=["snapshots"], summary="Begin a new epoch with a snapshot")
     async def rollback(request: Request, principal: Admin, stream_id: StreamId, body: Rollback) -> Any:
@@ -468,7 +494,8 @@ def _add_stream(app: FastAPI) -> None:
     async def create_stream(request: Request, principal: Writer, stream_id: StreamId, body: NewStream) -> Any:
         check_tenant(principal, stream_id)
         request.state.stream = stream_id
-        stream, is_new = await service_of(request).create(stream_id, body.model_dump())
+        settings = {**body.model_dump(exclude={"prototypes"}), "prototypes": body.prototypes}
+        stream, is_new = await service_of(request).create(stream_id, settings)
         return JSONResponse(await _describe(service_of(request), stream), 201 if is_new else 200)
 
     @app.get("/v1/streams/{stream_id:path}", tags=["streams"], summary="A stream, its snapshots and its health")
@@ -502,7 +529,8 @@ def _add_operations(app: FastAPI) -> None:
 
     @app.get("/v1/whoami", tags=["operation"], summary="The scope of the key")
     async def whoami(principal: Reader) -> Any:
-        return {"key": principal.key, "scope": principal.scope, "prefix": principal.prefix}
+        about = {"key": principal.key, "scope": principal.scope, "prefix": principal.prefix}
+        return {**about, "quota": asdict(principal.quota)}
 
 
 def _add_dashboard(app: FastAPI) -> None:
@@ -520,11 +548,34 @@ def _add_dashboard(app: FastAPI) -> None:
     async def dashboard() -> Any:
         return answer(page)
 
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Any:
+        return Response(_requests_page(app), media_type="text/html; charset=utf-8")
+
     @app.get("/dashboard/{name}", include_in_schema=False)
     async def dashboard_file(name: str) -> Any:
         if name not in files:
             raise Problem(404, "not_found", "There is no such page.")
         return answer(files[name])
+
+
+def _requests_page(app: FastAPI) -> str:
+    """A list of all requests, which needs no code of other sites."""
+    rows = [
+        f"<tr><td>{method.upper()}</td><td><code>{escape(path)}</code><small>{escape(one['summary'])}</small></td></tr>"
+        for path, methods in app.openapi()["paths"].items()
+        for method, one in methods.items()
+    ]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>zeroshift: requests</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<link rel="icon" href="dashboard/icon.svg" type="image/svg+xml">'
+        '<link rel="stylesheet" href="dashboard/style.css"></head><body>'
+        '<header class="bar"><a class="brand" href="./">zeroshift</a></header><main id="main"><h1>Requests</h1>'
+        '<p><a href="openapi.json">openapi.json</a> describes their parameters, bodies and answers, for programs.</p>'
+        '<table class="requests"><thead><tr><th>method</th><th>address and what it does</th></tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></main></body></html>"
+    )
 
 
 async def run_command(stream: Stream, run: Callable[[], Any]) -> Any:
@@ -537,13 +588,19 @@ async def run_command(stream: Stream, run: Callable[[], Any]) -> Any:
 
 
 async def _describe(service: Service, stream: Stream) -> dict[str, Any]:
-    record = stream.record
-    snapshots = await service.read(service.store.snapshots, record)
     return {
         **await service.overview(stream),
-        **record.config,
-        "snapshots": [one.public() for one in snapshots],
+        **stream.record.config,
+        "sample_ms": round(1000 * stream.sample_seconds, 3) if stream.sample_seconds else None,
+        "deadline_seconds": stream.deadline,
+        "snapshots": await _snapshots(service, stream),
     }
+
+
+async def _snapshots(service: Service, stream: Stream) -> list[dict[str, Any]]:
+    found = await service.read(service.store.snapshots, stream.record)
+    kept = await service.read(service.store.kept_snapshots, stream.record)
+    return [one.public(kept) for one in found]
 
 
 async def _statistics(service: Service, stream: Stream) -> dict[str, Any]:
@@ -573,7 +630,7 @@ async def _statistics(service: Service, stream: Stream) -> dict[str, Any]:
 
 
 async def _disagreements(service: Service, stream: Stream, labels: Sequence[Any]) -> list[dict[str, Any]]:
-    names, address = stream.classes, f"/v1/streams/{stream.record.id}/thumbnails"
+    names, address, number = stream.classes, f"/v1/streams/{stream.record.id}/thumbnails", stream.record.number
     thumbnails = {seq for seq, _ in await service.read(service.store.thumbnails, stream.record)}
     confirmed = {seq: label for seq, label, *_ in labels}
     return [
@@ -581,11 +638,15 @@ async def _disagreements(service: Service, stream: Stream, labels: Sequence[Any]
             **one,
             "label": names[one["label"]],
             "zero_shot": names[one["zero_shot"]],
-            "thumbnail": f"{address}/{one['seq']}" if one["seq"] in thumbnails else None,
+            "thumbnail": f"{address}/{one['seq']}?stream={number}" if one["seq"] in thumbnails else None,
             "confirmed": names[confirmed[one["seq"]]] if one["seq"] in confirmed else None,
         }
         for one in stream.monitor.last_disagreements()
     ]
+
+
+def _log_page(stream: Stream, service: Service, after: int, limit: int) -> bytes:
+    return to_json({"samples": _log_rows(stream, service, after, limit), "last": stream.record.seq})
 
 
 def _log_rows(stream: Stream, service: Service, after: int, limit: int) -> list[dict[str, Any]]:
@@ -605,17 +666,14 @@ def _log_rows(stream: Stream, service: Service, after: int, limit: int) -> list[
 async def confirm_labels(service: Service, stream: Stream, labels: list[tuple[int, str]]) -> dict[str, Any]:
     """Store labels that a person confirmed."""
     index = {name: k for k, name in enumerate(stream.classes)}
-    found = []
-    for row, (seq, label) in enumerate(labels):
+    for row, (_, label) in enumerate(labels):
         if label not in index:
             raise Problem(422, "unknown_label", f"{label[:80]!r} is no class of the stream.", row=row)
-        batch = await service.read(service.store.find_batch, stream.record, seq)
-        if batch is None:
-            raise Problem(404, "no_such_sample", f"The log has no sample {seq}.", row=row)
-        found.append((seq, index[label], batch))
-    for seq, label_index, batch in found:
-        await service.read(service.store.add_label, stream.record, seq, label_index, batch)
-    return {"labels": len(await service.read(service.store.labels, stream.record))}
+    chosen = [(seq, index[label]) for seq, label in labels]
+    missing = await service.read(service.store.add_labels, stream.record, chosen)
+    if missing is not None:
+        raise Problem(404, "no_such_sample", f"The log has no sample {labels[missing][0]}.", row=missing)
+    return {"labels": await service.read(service.store.count_labels, stream.record)}
 
 
 def _sample_query(given: Mapping[str, str]) -> SampleQuery:
@@ -662,16 +720,31 @@ async def _parse_form(request: Request, service: Service) -> Samples:
     return samples
 
 
-def _event_response(events: AsyncIterator[str]) -> Response:
-    return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+class EventStream(StreamingResponse):
+    """Server-sent events. `ended` is called at the end, also of those that nobody began to read."""
+
+    def __init__(self, events: AsyncIterator[str], ended: Callable[[], None]) -> None:
+        super().__init__(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
 
 
-async def _events(service: Service, stream: Stream, waiting: asyncio.Queue[Event]) -> AsyncIterator[str]:
-    """Events of a stream until the client leaves or the service stops. `samples` events come with the statistics."""
+async def _events(
+    service: Service, stream: Stream, waiting: asyncio.Queue[Event], principal: Principal
+) -> AsyncIterator[str]:
+    """Events of a stream until the client leaves, its key is removed or the service stops.
+
+    `samples` events come with the statistics.
+    """
     stopping = asyncio.ensure_future(service.stopping.wait())
     try:
         yield _event("hello", stream.record.seq, {"seq": stream.record.seq, "epoch": stream.record.epoch})
-        while not stopping.done():
+        while not stopping.done() and await service.still_allows(principal):
             getting = asyncio.ensure_future(waiting.get())
             try:
                 await asyncio.wait({getting, stopping}, timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
@@ -689,18 +762,16 @@ async def _events(service: Service, stream: Stream, waiting: asyncio.Queue[Event
                 return
     finally:
         stopping.cancel()
-        service.unsubscribe(stream, waiting)
 
 
-async def _overview_events(service: Service, prefix: str) -> AsyncIterator[str]:
+async def _overview_events(service: Service, principal: Principal) -> AsyncIterator[str]:
     """`hello` with all streams; then `streams`: those that have changed, and the names of those that were deleted."""
     known: dict[str, Any] | None = None
     stopping = asyncio.ensure_future(service.stopping.wait())
-    service.overviews += 1
     try:
-        while not stopping.done():
+        while not stopping.done() and await service.still_allows(principal):
             started = time.monotonic()
-            found = {stream.record.id: stream for stream in visible(list(service.streams.values()), prefix)}
+            found = {stream.record.id: stream for stream in visible(list(service.streams.values()), principal.prefix)}
             now = {name: _version(stream) for name, stream in found.items()}
             changed = [found[name] for name in now if known is None or known.get(name) != now[name]]
             gone = sorted((known or now).keys() - now.keys())
@@ -713,7 +784,6 @@ async def _overview_events(service: Service, prefix: str) -> AsyncIterator[str]:
             # Many streams are compared less often, so that this never keeps the service busy.
             await asyncio.wait({stopping}, timeout=max(OVERVIEW_SECONDS, 10 * (time.monotonic() - started)))
     finally:
-        service.overviews -= 1
         stopping.cancel()
 
 
@@ -754,7 +824,11 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
-        first = error.errors()[0]
+        first, kind = error.errors()[0], request.headers.get("content-type", "")
+        if first["loc"] == ("body",) and request.method != "GET" and "json" not in kind.lower():
+            sent = f"Content-Type is {kind[:80]!r}" if kind else "The header Content-Type is missing"
+            message = f"{sent}, and the body must be JSON. Fix: Content-Type: application/json."
+            return answer(request, Problem(415, "unsupported_type", message))
         where = ".".join(str(part) for part in first["loc"])[:200]
         return answer(request, Problem(422, "invalid_request", f"{where}: {first['msg']}"[:500]))
 
@@ -779,7 +853,7 @@ class JSONRequest(Request):
     async def json(self) -> Any:
         body = await self.body()
         try:
-            return from_json(body)
+            return await service_of(self).read(from_json, body) if len(body) > LARGE_BODY else from_json(body)
         except ValueError as error:
             if len(body) > LARGE_BODY:
                 raise json.JSONDecodeError("Invalid JSON", "", 0) from error
@@ -817,7 +891,10 @@ class Guard:
         limits, started = service.limits, time.monotonic()
         state = scope.setdefault("state", {})
         status, responded = 500, False
-        size, complete = 0, False
+        headers = dict(scope["headers"])
+        binary = headers.get(b"content-type", b"").strip().lower().startswith(BINARY)
+        limit = limits.body_bytes if binary else min(limits.body_bytes, limits.json_bytes)
+        size, complete, weight = 0, False, 1 if binary else JSON_WEIGHT
         refused: Problem | None = None
 
         async def limited_receive() -> Message:
@@ -832,10 +909,10 @@ class Guard:
                 refused = Problem(408, "too_slow", f"The body did not arrive within {limits.body_seconds:g} s.")
                 raise refused from None
             size += len(message.get("body", b""))
-            service.receiving += len(message.get("body", b""))
+            service.receiving += weight * len(message.get("body", b""))
             complete = not message.get("more_body", False)
-            if size > limits.body_bytes:
-                refused = _too_large(limits.body_bytes)
+            if size > limit:
+                refused = _too_large(limit, binary)
                 raise refused
             if service.receiving > limits.received_bytes:
                 refused = Problem(429, "busy", "Too much is being sent at once. Fix: retry later.", retry_after=1)
@@ -859,9 +936,11 @@ class Guard:
                     state["principal"] = await identify(Request(scope))
                 except Problem as problem:
                     refused = problem
-            declared = dict(scope["headers"]).get(b"content-length", b"0")
-            if declared.isdigit() and int(declared[:20]) > limits.body_bytes:
-                refused = refused or _too_large(limits.body_bytes)
+            if not scope["path"].isprintable():  # a route would ignore a line feed at the end
+                refused = Problem(400, "invalid_address", "The address has a control character. Fix: leave it out.")
+            declared = headers.get(b"content-length", b"0")
+            if declared.isdigit() and int(declared[:20]) > limit:
+                refused = refused or _too_large(limit, binary)
             if refused is None:
                 try:
                     await self.app(scope, limited_receive, secured_send)
@@ -874,7 +953,7 @@ class Guard:
                 made.headers["Connection"] = "close"
                 await made(scope, receive, secured_send)
         finally:
-            service.receiving -= size
+            service.receiving -= weight * size
             route = getattr(scope.get("route"), "path", "none")
             seconds = time.monotonic() - started
             service.metrics.requests.labels(route, str(status)).inc()
@@ -889,5 +968,6 @@ class Guard:
                 )  # fmt: skip
 
 
-def _too_large(limit: int) -> Problem:
-    return Problem(413, "too_large", f"A body may have {limit:,} bytes. Fix: send fewer samples at a time.")
+def _too_large(limit: int, binary: bool) -> Problem:
+    kind, fix = ("", "") if binary else (" that is not binary", "send features as .npy (application/x-npy), or ")
+    return Problem(413, "too_large", f"A body{kind} may have {limit:,} bytes. Fix: {fix}send fewer samples at a time.")

@@ -109,7 +109,8 @@ class Client:
             else:
                 if status < 400:
                     return content
-                if not repeat or status not in RETRIED or time.monotonic() + max(wait, pause) > deadline:
+                hopeless = status not in RETRIED or (status == 429 and not pause)  # a quota that time does not renew
+                if not repeat or hopeless or time.monotonic() + max(wait, pause) > deadline:
                     raise ServiceError(status, content)
             time.sleep(max(pause, wait * random.uniform(0.5, 1.0)))
             wait = min(2 * wait, LONGEST_WAIT)

@@ -101,7 +101,7 @@ def parse_samples(content_type: str, body: bytes, keys_header: str | None) -> Sa
     """The samples in a body that is not a form."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind in ("application/json", ""):
-        samples = _parse_json(body)
+        samples = _parse_json(body, typed=bool(kind))
     elif kind in ("application/x-npy", "application/octet-stream"):
         try:
             samples = Samples(features=as_matrix(parse_npy(body, "the body")))
@@ -146,11 +146,12 @@ def check_keys(keys: Any, count: int) -> Sequence[str | None]:
     return checked
 
 
-def _parse_json(body: bytes) -> Samples:
+def _parse_json(body: bytes, typed: bool) -> Samples:
     try:
         content = pydantic_core.from_json(body)
     except ValueError as error:
-        raise Problem(422, "invalid_body", f"The body is not JSON ({str(error)[:200]}).") from error
+        fix = "" if typed else " Fix: the header Content-Type, such as application/json or application/x-npy."
+        raise Problem(422, "invalid_body", f"The body is not JSON ({str(error)[:200]}).{fix}") from error
     if not isinstance(content, dict):
         raise Problem(422, "invalid_body", 'The body must be an object. Fix: {"features": [[...], ...]}.')
     unknown = content.keys() - {"features", "images", "keys", "learn", "top"}
@@ -200,34 +201,36 @@ def _parse_safetensors(body: bytes) -> Samples:
     return Samples(features=as_matrix(tensors["features"]))
 
 
-def as_matrix(values: Any) -> np.ndarray:
+def as_matrix(values: Any, name: str = "features") -> np.ndarray:
     """(n, d) float32 from nested lists or an array; a Problem with the row that has another shape."""
+    code = "invalid_prototypes" if name == "prototypes" else "invalid_shape"
     if isinstance(values, np.ndarray):
         if values.dtype.kind not in "fiu":
-            raise Problem(422, "invalid_shape", f"features must be numbers; got {values.dtype}.")
+            raise Problem(422, code, f"{name} must be numbers; got {values.dtype}.")
         matrix = values[None, :] if values.ndim == 1 else values
         if matrix.ndim != 2:
-            raise Problem(422, "invalid_shape", f"features must have the shape (n, d); got {values.shape}.", row=0)
+            raise Problem(422, code, f"{name} must have the shape (n, d); got {values.shape}.", row=0)
         with np.errstate(over="ignore", invalid="ignore"):
             return matrix.astype(np.float32, order="C")  # as the log has it: the order may change the bits of answers
     if not isinstance(values, list) or not values:
-        raise Problem(422, "invalid_shape", "features must be a list with one list of numbers per sample.")
+        raise Problem(422, code, f"{name} must be a list with one list of numbers per sample.")
     if not isinstance(values[0], list):
         values = [values]
     length = len(values[0]) if isinstance(values[0], list) else 0
     for row, one in enumerate(values):
         if not isinstance(one, list) or len(one) != length or not length:
             shown = f"{len(one)} numbers" if isinstance(one, list) else type(one).__name__
-            raise Problem(
-                422, "invalid_shape", f"Row {row} has {shown}, row 0 has {length}. Fix: lists of equal length.", row=row
-            )
+            raise Problem(422, code, f"Row {row} has {shown}, row 0 has {length}. Fix: lists of equal length.", row=row)
         if not NUMBERS.issuperset(map(type, one)):
-            raise Problem(422, "invalid_shape", f"Row {row} has an entry that is not a number.", row=row)
+            raise Problem(422, code, f"Row {row} has an entry that is not a number.", row=row)
+    matrix = np.empty((len(values), length), np.float32)
     try:
         with np.errstate(over="ignore"):
-            return np.array(values, np.float64).astype(np.float32)
+            for row, one in enumerate(values):  # row by row, so that other threads may run in between
+                matrix[row] = np.array(one, np.float64)
+        return matrix
     except (OverflowError, ValueError) as error:
-        raise Problem(422, "invalid_shape", "features has a number that is too large.") from error
+        raise Problem(422, code, f"{name} has a number that is too large.") from error
 
 
 def feature_items(features: np.ndarray, keys: Sequence[str | None], dimension: int) -> list[Item]:
@@ -242,7 +245,9 @@ def feature_items(features: np.ndarray, keys: Sequence[str | None], dimension: i
         lengths = np.sqrt(np.einsum("nd,nd->n", exact, exact))
     items = [Item(values, None, key) for values, key in zip(features, keys, strict=True)]
     for row in np.flatnonzero(~(np.abs(lengths - 1) <= UNIT_NORM_TOLERANCE)).tolist():
-        if np.isfinite(lengths[row]):
+        if lengths[row] == 0:
+            problem = f"Row {row} is zero. Fix: leave it out, or compute it again."
+        elif np.isfinite(lengths[row]):
             problem = f"Row {row} has length {lengths[row]:.4g}, not 1. Fix: divide it by its length."
         else:
             problem = f"Row {row} has NaN, infinity or a number that is too large."

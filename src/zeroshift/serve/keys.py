@@ -6,13 +6,15 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 from zeroshift.serve.store import SqlStore
+from zeroshift.serve.tenants import NO_QUOTA, Quota, quota_of
 
-__all__ = ["LOCAL", "SCOPES", "AccessKeys", "Principal", "add_key", "list_keys", "remove_key"]
+__all__ = ["ASKING", "LOCAL", "SCOPES", "AccessKeys", "Principal", "add_key", "list_keys", "remove_key"]
 
 SCOPES = ("read", "write", "admin")
 """Each includes those before it."""
@@ -30,21 +32,30 @@ class Principal:
     scope: str
     prefix: str = ""
     """The streams it may use are those whose ids start with this."""
+    quota: Quota = NO_QUOTA
 
     def may(self, scope: str) -> bool:
         return SCOPES.index(self.scope) >= SCOPES.index(scope)
 
 
 LOCAL = Principal("local", "admin")
-"""Everybody, in a service without keys."""
+"""Everybody, in a service without keys; and the service itself."""
+
+ASKING: ContextVar[Principal] = ContextVar("asking", default=LOCAL)
+"""Who sent the request that is being answered."""
 
 
-def add_key(store: SqlStore, scope: str, prefix: str = "", name: str = "") -> str:
+def add_key(
+    store: SqlStore, scope: str, prefix: str = "", name: str = "", quota: Mapping[str, int] | None = None
+) -> str:
     """Make a key and return it; it cannot be shown again."""
     if scope not in SCOPES:
         raise ValueError(f"scope must be one of {', '.join(SCOPES)}; got {scope!r}.")
     if prefix and not prefix.endswith("/"):
         raise ValueError(f"prefix must end with a slash, so that no other tenant's starts with it; got {prefix!r}.")
+    for what, text in (("prefix", prefix), ("name", name)):
+        if not text.isprintable():
+            raise ValueError(f"{what} must have printable characters only; got {text!r}. Fix: leave out the others.")
     number, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
     entry = {
         "id": number,
@@ -53,6 +64,7 @@ def add_key(store: SqlStore, scope: str, prefix: str = "", name: str = "") -> st
         "prefix": prefix,
         "name": name,
         "created": time.time(),
+        **({"quota": dict(quota)} if quota else {}),
     }
     store.change_access_keys(lambda keys: [*keys, entry])
     return f"zs_{number}_{secret}"
@@ -98,4 +110,13 @@ class AccessKeys:
         is_equal = hmac.compare_digest(_hashed(secret), expected)
         if not is_equal or entry is None or kind != "zs" or not secret:
             return None
-        return Principal(entry["id"], entry["scope"], entry["prefix"])
+        return _principal(entry)
+
+    def has(self, principal: Principal) -> bool:
+        """Whether the key that somebody came with is still there, with the same rights."""
+        return any(_principal(key) == principal for key in self._keys if key["id"] == principal.key)
+
+
+def _principal(entry: Mapping[str, Any]) -> Principal:
+    quota = quota_of(entry["prefix"], entry.get("quota", {}))
+    return Principal(entry["id"], entry["scope"], entry["prefix"], quota)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 from collections.abc import Sequence
 from html import unescape
@@ -13,7 +12,8 @@ from typing import Annotated, Any
 import numpy as np
 from fastapi import FastAPI, Path, Query, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SkipValidation
+from pydantic_core import to_json
 
 from zeroshift._version import __version__
 from zeroshift.serve.app import Reader, StreamId, Writer, confirm_labels, find_stream, run_command, service_of
@@ -44,7 +44,7 @@ class Tensor(BaseModel):
     shape: list[Annotated[int, Field(ge=0, le=2**31)]] = Field(max_length=8)
     datatype: str = Field(max_length=20)
     parameters: dict[str, Any] = {}
-    data: list[Any]
+    data: SkipValidation[list[Any]]
 
 
 class Output(BaseModel):
@@ -120,18 +120,19 @@ def _add_inference(app: FastAPI) -> None:
         learn = body.parameters.get("learn", True)
         if not isinstance(learn, bool):
             raise Problem(422, "invalid_body", "The parameter learn must be true or false.")
-        features = _features(body.inputs[0])
+        service = service_of(request)
+        features = await service.read(_features, body.inputs[0])
         classes, dimension = stream.record.prototypes.shape
         samples = Samples(features=features, keys=(None,) * len(features), learn=learn, top=classes)
         # The protocol has no errors of single rows: a wrong one refuses the request before any row is learned.
-        for row, item in enumerate(feature_items(features, samples.keys, dimension)):
+        for row, item in enumerate(await service.read(feature_items, features, samples.keys, dimension)):
             if item.error is not None:
                 raise Problem(422, item.error["code"], item.error["message"], row=row)
-        results = await service_of(request).samples(stream, samples, key)
-        content = _infer_answer(stream, body.id, results)
+        results = await service.samples(stream, samples, key)
+        content = await service.read(_infer_answer, stream, body.id, results)
         wanted = {one.name for one in body.outputs} or set(OUTPUTS)
         content["outputs"] = [one for one in content["outputs"] if one["name"] in wanted]
-        return Response(json.dumps(content), media_type="application/json")
+        return Response(to_json(content), media_type="application/json")
 
     @app.get("/v2/models/{stream_id:path}/versions/{version}", tags=tags, summary="Inputs and outputs of this epoch")
     async def model_at_version(request: Request, principal: Reader, stream_id: StreamId, version: Version) -> Any:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,6 +26,8 @@ __all__ = [
     "StreamRecord",
     "UnusableError",
     "is_canary",
+    "newest_kept",
+    "superfluous",
 ]
 
 CANARY = "_canary"
@@ -103,6 +106,21 @@ class Answers:
     def __len__(self) -> int:
         return len(self.zero_shot)
 
+    @classmethod
+    def empty(cls, n: int, top: int) -> Answers:
+        """Arrays that are still to be written."""
+        shapes = ((n, top), (n, top), (n,), (n,), (n,), (n, 2), (n,))
+        return cls(*(np.empty(shape, dtype) for shape, dtype in zip(shapes, cls.TYPES, strict=True)))
+
+    def fill(self, rows: slice, probabilities: np.ndarray) -> None:
+        """Write the most probable classes of some samples."""
+        order = best_classes(probabilities, self.classes.shape[1])
+        self.classes[rows], self.scores[rows] = order, np.take_along_axis(probabilities, order, axis=1)
+
+    def first(self, top: int) -> Answers:
+        """The answers with fewer predictions."""
+        return replace(self, classes=self.classes[:, :top], scores=self.scores[:, :top])
+
     def _columns(self) -> tuple[np.ndarray, ...]:
         return (
             self.classes, self.scores, self.zero_shot, self.zero_shot_scores, self.entropies, self.distances,
@@ -112,6 +130,10 @@ class Answers:
     def part(self, start: int, stop: int) -> Answers:
         """The answers to some of the samples, from `start` to before `stop`."""
         return Answers(*(column[start:stop] for column in self._columns()))
+
+    @property
+    def nbytes(self) -> int:
+        return 8 + sum(column.nbytes for column in self._columns())
 
     def to_bytes(self) -> bytes:
         head = struct.pack("<II", len(self), self.classes.shape[1])
@@ -129,6 +151,19 @@ class Answers:
             arrays.append(np.frombuffer(content, dtype, count, at).reshape(shape))
             at += count * np.dtype(dtype).itemsize
         return cls(*arrays)
+
+
+def best_classes(probabilities: np.ndarray, top: int) -> np.ndarray:
+    """The `top` most probable classes (n, top), best first; of equal ones the first class.
+
+    >>> best_classes(np.array([[0.1, 0.4, 0.1, 0.4]]), 3)
+    array([[1, 3, 0]])
+    """
+    if probabilities.shape[1] <= 4 * top:
+        return np.argsort(-probabilities, axis=1, kind="stable")[:, :top]
+    chosen = np.sort(np.argpartition(-probabilities, top - 1, axis=1)[:, :top], axis=1)
+    scores = np.take_along_axis(probabilities, chosen, axis=1)
+    return np.take_along_axis(chosen, np.argsort(-scores, axis=1, kind="stable"), axis=1)
 
 
 @dataclass(frozen=True)
@@ -153,6 +188,11 @@ class Batch:
     @property
     def count(self) -> int:
         return len(self.answers)
+
+    @property
+    def nbytes(self) -> int:
+        """Of features and answers in the store."""
+        return self.features.nbytes + self.answers.nbytes
 
     @property
     def last(self) -> int:
@@ -223,15 +263,41 @@ class Snapshot:
     file: str = ""
     """Name of the file that contains the state; empty in a store that keeps it in the database."""
 
-    def public(self) -> dict[str, Any]:
+    def public(self, kept: Container[int]) -> dict[str, Any]:
         return {
             "id": self.number,
+            "kept": self.number in kept,
             "epoch": self.epoch,
             "seq": self.seq,
             "time": self.time,
             "bytes": self.size,
             "environment": dict(self.environment),
         }
+
+
+def newest_kept(count: int) -> int:
+    """How many of the `count` snapshots of a stream are the newest ones: a restart uses one of them, with the log."""
+    return max(2, count - count // 2)
+
+
+def superfluous(snapshots: Sequence[Snapshot], kept: Container[int], count: int) -> list[Snapshot]:
+    """Which of the snapshots, newest first, to delete: `count` stay of those `kept` by the operator, and of the others.
+
+    The newest of the others stay. Of the older ones, that goes which is nearest to its neighbours, compared with its
+    age (at least a minute): many snapshots of one second replace each other, not those of an hour or a day ago.
+    """
+    operators = [one for one in snapshots if one.number in kept]
+    others = [one for one in snapshots if one.number not in kept]
+    deleted = operators[count:]
+
+    def spread(at: int) -> float:
+        if at == len(others) - 1:
+            return math.inf
+        return (others[at - 1].time - others[at + 1].time) / max(others[0].time - others[at].time, 60.0)
+
+    while len(others) > count:
+        deleted.append(others.pop(min(range(newest_kept(count), len(others)), key=spread)))
+    return deleted
 
 
 @dataclass

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +21,8 @@ from zeroshift.serve.app import create_app
 from zeroshift.serve.service import Service
 
 __all__ = ["configure_log", "make_server"]
+
+log = logging.getLogger("zeroshift.serve")
 
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -47,9 +51,10 @@ def make_server(make_service: Callable[[], Service], *, host: str, port: int, li
     """A server; `run()` serves until SIGINT or SIGTERM."""
 
     class TimedProtocol(H11Protocol):
-        """Closes connections whose request line and headers do not arrive in time."""
+        """Closes connections whose headers do not arrive in time, or that take nothing more of an answer."""
 
         timer: asyncio.TimerHandle | None = None
+        write_timer: asyncio.TimerHandle | None = None
 
         def _is_idle(self) -> bool:
             return self.cycle is None or self.cycle.response_complete
@@ -65,7 +70,32 @@ def make_server(make_service: Callable[[], Service], *, host: str, port: int, li
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            # The next part of an answer is written when all of the last one was taken: what is left only shrinks.
+            transport.set_write_buffer_limits(high=0)
             self._watch()
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._watch_writing()
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._end_write_timer()
+
+        def _watch_writing(self) -> None:
+            left = self.transport.get_write_buffer_size()
+            self.write_timer = self.loop.call_later(limits.write_seconds, self._abort_if_stuck, left)
+
+        def _abort_if_stuck(self, before: int) -> None:
+            if self.transport.get_write_buffer_size() < before:
+                self._watch_writing()
+            else:
+                self.transport.abort()
+
+        def _end_write_timer(self) -> None:
+            if self.write_timer is not None:
+                self.write_timer.cancel()
+                self.write_timer = None
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
@@ -79,6 +109,7 @@ def make_server(make_service: Callable[[], Service], *, host: str, port: int, li
             if self.timer is not None:
                 self.timer.cancel()
                 self.timer = None
+            self._end_write_timer()
             super().connection_lost(exc)
 
     app = create_app(make_service)
@@ -90,8 +121,31 @@ def make_server(make_service: Callable[[], Service], *, host: str, port: int, li
     return Server(config)
 
 
+ACCEPT_PAUSE = 60.0
+"""Seconds between two lines in the log about connections that cannot be accepted."""
+
+
+class LoopErrors:
+    """Logs what nobody catches. asyncio reports every connection without a file descriptor, thousands per second."""
+
+    def __init__(self) -> None:
+        self._reported = float("-inf")
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+            loop.default_exception_handler(context)
+        elif time.monotonic() - self._reported > ACCEPT_PAUSE:
+            self._reported = time.monotonic()
+            log.error("connections wait: too few file descriptors. Fix: ulimit -n, or fewer connections")
+
+
 class Server(uvicorn.Server):
     """Ends the event streams when it is asked to stop; otherwise they would keep it open."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(LoopErrors())
+        await super().startup(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # Unlike uvicorn's, this does not raise the signal again at the end: that it was asked to stop is no error.

@@ -9,11 +9,11 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -23,11 +23,13 @@ from zeroshift._version import __version__
 from zeroshift.arrays import UNIT_NORM_TOLERANCE
 from zeroshift.serve.encoding import EncoderPool
 from zeroshift.serve.errors import Problem
-from zeroshift.serve.inputs import Samples, check_stream_id, feature_items, is_text
-from zeroshift.serve.keys import AccessKeys
+from zeroshift.serve.inputs import Samples, as_matrix, check_stream_id, feature_items, is_text
+from zeroshift.serve.keys import ASKING, AccessKeys, Principal
+from zeroshift.serve.learners import Learners
 from zeroshift.serve.records import CANARY, Batch, DamagedError, DeletedError, StoreError, StreamRecord, is_canary
 from zeroshift.serve.store import Committer, SqlStore
 from zeroshift.serve.stream import SampleRequest, Stream, make_method
+from zeroshift.serve.tenants import SharedThreads, Usage, check
 
 __all__ = ["Event", "Limits", "Service"]
 
@@ -36,10 +38,16 @@ CANARIES = 100
 
 DEFAULT_METHOD = "anchored_mixture_online"
 DEFAULT_TOP = 10
+LARGE_MATRIX = 2**18
+"""Numbers from which features are checked in a thread."""
+TRIAL_SAMPLES = 8
+"""By then the usual methods have estimated everything once."""
 READY_SECONDS = 1.0
 """A readiness check this recent is not repeated."""
 CANARY_SECONDS = 10.0
 """How long the canary may take."""
+
+T = TypeVar("T")
 
 log = logging.getLogger("zeroshift.serve")
 
@@ -49,11 +57,23 @@ class Limits:
     """What one client can ask for."""
 
     body_bytes: int = 64 * 2**20
+    json_bytes: int = 25_000_000
+    """Of a body in JSON, which takes many times its size while it is read."""
     body_seconds: float = 30.0
     """From the headers of a request to the end of its body."""
     header_seconds: float = 10.0
+    write_seconds: float = 30.0
+    """A connection is closed if the client takes nothing of its answer for so long."""
     samples: int = 1024
     """Per request."""
+    predictions: int = 100_000
+    """Per answer: samples times `top`."""
+    scores: int = 2**22
+    """Per request: samples times classes."""
+    wait_seconds: float = 30.0
+    """A request that is not begun by then is refused."""
+    sample_seconds: float = 5.0
+    """Streams that need longer for one sample are refused."""
     queued_samples: int = 4096
     """Per stream."""
     queued_images: int = 1024
@@ -102,16 +122,17 @@ class Service:
         self.store, self.limits, self.auth = store, limits or Limits(), auth
         self.default_method = method
         self.keys = AccessKeys(store)
+        self._reading_keys = asyncio.Lock()
         self.streams: dict[str, Stream] = {}
         self.stopping = asyncio.Event()
-        self.overviews = 0
-        """Clients that listen to changes of all streams."""
         self.receiving = 0
         """Bytes of the bodies of requests that are not answered yet."""
+        self.usage = Usage()
         self._replays = 0
+        self._replaying = ThreadPoolExecutor(max(1, self.limits.replays), "zeroshift-replay")
         self._committer = Committer(store)
-        self._threads = ThreadPoolExecutor(threads or max(2, os.cpu_count() or 1), "zeroshift-stream")
-        self._reading = ThreadPoolExecutor(4, "zeroshift-read")
+        self._learners = Learners(threads or max(2, os.cpu_count() or 1))
+        self._reading = SharedThreads(4, "zeroshift-read")
         self._subscribers: dict[str, set[asyncio.Queue[Event]]] = {}
         self._rates: dict[str, tuple[float, float]] = {}
         self._ready_at, self._ready = float("-inf"), dict[str, Any]()
@@ -166,14 +187,19 @@ class Service:
         if self.encoder is not None:
             await self.encoder.close()
         await asyncio.get_running_loop().run_in_executor(None, self._committer.close)
-        self._threads.shutdown()
+        self._learners.shutdown()
         self._reading.shutdown()
+        self._replaying.shutdown()
         self.store.close()
 
     async def read(self, function: Any, *arguments: Any) -> Any:
-        """Call something that reads the store, in a thread."""
+        """Call something that reads the store, in a thread, in turn with other tenants."""
+        return await self._store_errors(self._reading.run(ASKING.get().prefix, function, *arguments))
+
+    async def _store_errors(self, reading: Awaitable[T]) -> T:
+        """Its result; what the store raises becomes a Problem."""
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._reading, function, *arguments)
+            return await reading
         except DeletedError as error:
             raise Problem(404, "no_such_stream", "The stream was deleted.") from error
         except DamagedError as error:
@@ -187,9 +213,26 @@ class Service:
                 503, "store_unavailable", "The store cannot be used now. Fix: retry.", retry_after=1
             ) from error
 
+    async def current_keys(self) -> AccessKeys:
+        """The access keys, as they were at most two seconds ago."""
+        if self.keys.are_old:
+            async with self._reading_keys:
+                if self.keys.are_old:
+                    await self.read(self.keys.read)
+        return self.keys
+
+    async def still_allows(self, principal: Principal) -> bool:
+        """Whether the key of somebody who listens has not been removed; False if the store cannot tell."""
+        try:
+            return not self.auth or (await self.current_keys()).has(principal)
+        except Problem:
+            return False
+
     def _add(self, record: StreamRecord) -> Stream:
+        learner = self._learners.learner(record.id.partition("/")[0], health=is_canary(record.id))
         stream = Stream(
-            record, self.store, self._committer, self._threads, max_queued=self.limits.queued_samples,
+            record, self.store, self._committer, learner,
+            max_queued=self.limits.queued_samples, deadline=self.limits.wait_seconds,
             on_event=self._publish, on_batch=self.metrics.count_batch,
         )  # fmt: skip
         self.streams[record.id] = stream
@@ -230,29 +273,62 @@ class Service:
         if len(config["classes"]) > self.limits.classes:
             raise Problem(422, "too_many_classes", f"A stream may have {self.limits.classes} classes.")
         prototypes = await self._prototypes(config, body.get("prototypes"))
+        if (existing := await self._same(name, config, prototypes)) is not None:
+            return existing, False
+        cost = await self._sample_cost(config, prototypes)
         async with self._creating:
-            existing = self._known(name)
-            if existing is None and (found := await self.read(self.store.find_stream, name)) is not None:
-                existing = self._add(found)
-            if existing is not None:
-                if existing.record.same_as(config, prototypes):
-                    return existing, False
-                raise Problem(
-                    409, "stream_exists", f"There is another stream {name!r}, with other classes, prototypes or "
-                    "settings. Fix: another name, or delete that one.",
-                )  # fmt: skip
+            if (existing := await self._same(name, config, prototypes)) is not None:
+                return existing, False
+            asking = ASKING.get()
+            own = len(visible(list(self.streams.values()), asking.prefix))
+            check(asking.prefix, "streams", own, asking.quota.streams)
+            await self.check_bytes()
             if self.count >= self.limits.streams:
                 raise Problem(429, "too_many_streams", f"The service has {self.limits.streams} streams, as it may.")
-            try:
-                await asyncio.get_running_loop().run_in_executor(self._threads, make_method, config, prototypes)
-            except (ValueError, TypeError, MemoryError, OverflowError) as error:
-                raise Problem(422, "invalid_stream", str(error)[:1000]) from error
             record = await self.read(self.store.create_stream, name, config, prototypes)
             if not record.same_as(config, prototypes):
                 raise Problem(409, "stream_exists", f"There is another stream {name!r}. Fix: another name.")
             stream = self._known(name) or self._add(record)  # a request that came meanwhile may have found it
+            stream.sample_seconds = stream.learner.longest = cost
         log.info("stream created", extra={"stream": name, "method": config["method"]})
         return stream, True
+
+    async def _same(self, name: str, config: Mapping[str, Any], prototypes: np.ndarray) -> Stream | None:
+        """The stream of this name, if there is one; Problem 409 if it is another."""
+        existing = self._known(name)
+        if existing is None and (found := await self.read(self.store.find_stream, name)) is not None:
+            existing = self._known(name) or self._add(found)
+        if existing is not None and not existing.record.same_as(config, prototypes):
+            raise Problem(
+                409, "stream_exists", f"There is another stream {name!r}, with other classes, prototypes or "
+                "settings. Fix: another name, or delete that one.",
+            )  # fmt: skip
+        return existing
+
+    async def _sample_cost(self, config: Mapping[str, Any], prototypes: np.ndarray) -> float:
+        """Processor time of the slowest of the first samples of a new stream; Problem 422 if it takes too long."""
+
+        def measure() -> float:
+            method, longest = make_method(config, prototypes), 0.0
+            for number in range(TRIAL_SAMPLES):
+                started = time.thread_time()
+                method.adapt(prototypes[number % len(prototypes)])
+                longest = max(longest, time.thread_time() - started)
+                if longest > self.limits.sample_seconds:
+                    break
+            return longest
+
+        try:
+            cost = float(await self._learners.measure(measure))
+        except (ValueError, TypeError, MemoryError, OverflowError) as error:
+            raise Problem(422, "invalid_stream", str(error)[:1000]) from error
+        if cost > self.limits.sample_seconds:
+            raise Problem(
+                422, "too_slow", f"One sample of {config['method']} with {len(prototypes)} classes and d = "
+                f"{prototypes.shape[1]} takes {cost:.3g} s here, and may take {self.limits.sample_seconds:g} s. Fix: "
+                "features with fewer dimensions, fewer classes, or another method, such as adapt_online.",
+            )  # fmt: skip
+        return cost
 
     async def _prototypes(self, config: dict[str, Any], given: Any) -> np.ndarray:
         classes = config["classes"]
@@ -265,11 +341,7 @@ class Service:
             config.setdefault("logit_scale", float(self.encoder.encoder.logit_scale))
             return await self.encoder.prototypes(classes)
         config.setdefault("logit_scale", 100.0)
-        try:
-            with np.errstate(over="ignore"):
-                prototypes = np.array(given, np.float64).astype(np.float32)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise Problem(422, "invalid_prototypes", "prototypes must be lists of numbers of equal length.") from error
+        prototypes = await self.read(as_matrix, given, "prototypes")
         if prototypes.ndim != 2 or len(prototypes) != len(classes) or not prototypes.shape[1] >= 1:
             raise Problem(
                 422, "invalid_prototypes", f"prototypes must be one list of numbers per class ({len(classes)}); "
@@ -302,13 +374,28 @@ class Service:
                 413 if samples.count else 422, "too_many_samples" if samples.count else "no_samples",
                 f"A request has 1 to {self.limits.samples} samples; this one has {samples.count}.",
             )  # fmt: skip
+        asking = ASKING.get()
+        self.usage.send(asking.prefix, samples.count, asking.quota.rows)
+        if samples.learn:
+            await self.check_bytes()
+        classes, dimension = stream.record.prototypes.shape
+        top = min(samples.top or DEFAULT_TOP, classes)
+        if samples.count * top > self.limits.predictions or samples.count * classes > self.limits.scores:
+            most = min(self.limits.predictions // top, self.limits.scores // classes)
+            raise Problem(
+                422, "answer_too_large", f"{samples.count} samples with {top} predictions of {classes} classes are too "
+                f"many for one answer. Fix: at most {most} samples at a time"
+                f"{', or a smaller top' if samples.count * classes <= self.limits.scores else ''}.",
+            )  # fmt: skip
         if samples.features is not None:
-            items: Any = feature_items(samples.features, samples.keys, stream.record.prototypes.shape[1])
+            given = samples.features, samples.keys, dimension
+            large = samples.features.size > LARGE_MATRIX
+            items: Any = await self.read(feature_items, *given) if large else feature_items(*given)
         else:
             items = self._encode(stream, samples)
         request = SampleRequest(
-            items=items, count=samples.count, keys=samples.keys, learn=samples.learn,
-            top=samples.top or DEFAULT_TOP, key=key, features=samples.features,
+            items=items, count=samples.count, keys=samples.keys, learn=samples.learn, top=top, key=key,
+            features=samples.features,
         )  # fmt: skip
         try:
             return await stream.submit(request)
@@ -321,11 +408,15 @@ class Service:
         """See `Stream.replay`."""
         if self._replays >= self.limits.replays:
             raise Problem(429, "busy", f"{self._replays} replays run already. Fix: retry later.", retry_after=5)
+        release = self.take("replays")
         self._replays += 1
+        given = method, parameters, limit
         try:
-            return dict(await self.read(stream.replay, method, parameters, limit))
+            running = asyncio.get_running_loop().run_in_executor(self._replaying, stream.replay, *given)
+            return dict(await self._store_errors(running))
         finally:
             self._replays -= 1
+            release()
 
     def _encode(self, stream: Stream, samples: Samples) -> asyncio.Task[Any]:
         if self.encoder is None:
@@ -370,6 +461,25 @@ class Service:
             self._subscribers.pop(stream.record.id, None)
 
     # Limits and health
+
+    def take(self, what: str, most: int | None = None) -> Callable[[], None]:
+        """Count one more of the `listeners` or `replays` of the tenant that asks; call the result when it ends."""
+        asking = ASKING.get()
+        allowed = [one for one in (getattr(asking.quota, what), most) if one is not None]
+        return self.usage.take(asking.prefix, what, min(allowed, default=None))
+
+    async def check_bytes(self) -> None:
+        """Problem 429 if the streams of the tenant that asks have as many bytes as they may."""
+        asking = ASKING.get()
+        if asking.quota.bytes is None:
+            return
+        used = 0
+        for stream in visible(list(self.streams.values()), asking.prefix):
+            if stream.stored is None:
+                before = stream.grown
+                stream.stored = await self.read(self.store.stored_bytes, stream.record) - before
+            used += stream.stored + stream.grown
+        check(asking.prefix, "bytes", used, asking.quota.bytes)
 
     def check_rate(self, key: str) -> None:
         """Allow `rate` requests per second, and as many at once."""

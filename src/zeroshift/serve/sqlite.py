@@ -1,14 +1,16 @@
 """The store in a folder: an SQLite database, one file per snapshot, and the access keys.
 
 The database is in WAL mode with synchronous=FULL: a commit is on the disk when it returns. Only the writing connection
-of the one service that owns the folder writes and makes checkpoints.
+of the one service that owns the folder writes and makes checkpoints. All files are private to their owner.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
+import re
 import secrets
 import shutil
 import sqlite3
@@ -21,16 +23,19 @@ from typing import Any, TypeVar
 from zeroshift.files import atomic_path
 from zeroshift.parsers import read_json
 from zeroshift.serve.records import DamagedError, Snapshot, StoreError, is_canary
-from zeroshift.serve.store import SqlStore
+from zeroshift.serve.store import SCRATCH_PREFIX, SqlStore
 
 __all__ = ["SqliteStore"]
 
 DATABASE, SNAPSHOTS, LOCK, KEYS = "store.sqlite", "snapshots", "lock", "keys.json"
+SNAPSHOT_NAME = re.compile(r"[0-9a-f]{24}\.safetensors")
 WAIT_SECONDS = 0.5
 CACHE_KB = 64 * 1024
 """What the writing connection keeps in memory, at most."""
 
 T = TypeVar("T")
+
+log = logging.getLogger("zeroshift.serve")
 
 
 class SqliteStore(SqlStore):
@@ -55,22 +60,35 @@ class SqliteStore(SqlStore):
             try:
                 self._check_schema()
             except StoreError as error:
-                raise ValueError(self._missing or f"{folder}: {error}. Fix: restore a backup.") from error
+                raise ValueError(self._missing or self._cannot_open(error)) from error
             except BaseException:
                 self.close()
                 raise
             return
-        (self.folder / SNAPSHOTS).mkdir(parents=True, exist_ok=True)
+        self.scratch = self.folder / SNAPSHOTS
+        if self.scratch.is_symlink():  # files are deleted in it
+            raise ValueError(f"{self.scratch} is a link to another folder. Fix: make it a folder of the store.")
+        make_private_folder(self.scratch)
         self._lock_file = self._own(wait)
         try:
             self._missing = self._missing_file()  # now that nobody else changes the files
             if self._missing:
                 raise ValueError(self._missing)
+            self._make_private()
             self._prepare()
             self._delete_unused()
+        except StoreError as error:
+            self.close()
+            raise ValueError(self._cannot_open(error)) from error
         except BaseException:
             self.close()
             raise
+
+    def _cannot_open(self, error: StoreError) -> str:
+        return (
+            f"{self.folder}: {error}. Fix: check the space left on the disk and the permissions of the folder, "
+            "or restore a backup."
+        )
 
     def _own(self, wait: bool) -> int:
         """Lock the folder; the lock ends with the process."""
@@ -87,6 +105,23 @@ class SqliteStore(SqlStore):
                         "Fix: stop it, use another folder, or wait for its end with --standby."
                     ) from None
                 time.sleep(WAIT_SECONDS)
+
+    def _make_private(self) -> None:
+        """Take the permissions of others away from a store of an earlier version, and make the database private.
+
+        SQLite gives its other files the permissions of the database.
+        """
+        os.close(os.open(self.folder / DATABASE, os.O_RDWR | os.O_CREAT, 0o600))
+        files = [*self.folder.glob(f"{DATABASE}*"), *(self.folder / SNAPSHOTS).glob("*.safetensors")]
+        for path in [self.folder / SNAPSHOTS, *files]:
+            mode = path.stat(follow_symlinks=False).st_mode
+            if mode & 0o077 and not path.is_symlink():
+                with suppress(PermissionError):  # it belongs to somebody else
+                    path.chmod(mode & 0o700)
+        if self.folder.stat().st_mode & 0o077:
+            log.warning(
+                "Others may look into the folder %s, although its files are private. Fix: chmod 700", self.folder
+            )
 
     def _write(self, change: Callable[[Callable[..., Any]], T]) -> T:
         """Every transaction is counted, in the database and then in the lock file: see `_missing_file`."""
@@ -173,7 +208,7 @@ class SqliteStore(SqlStore):
     def _write_content(self, content: bytes) -> str:
         name = f"{secrets.token_hex(12)}.safetensors"
         try:
-            with atomic_path(self.folder / SNAPSHOTS / name) as temporary:
+            with atomic_path(self.folder / SNAPSHOTS / name, mode=0o600) as temporary:
                 temporary.write_bytes(content)
             handle = os.open(self.folder / SNAPSHOTS, os.O_RDONLY)
             try:
@@ -184,9 +219,16 @@ class SqliteStore(SqlStore):
             raise StoreError(f"a snapshot cannot be written ({error.strerror or error})") from error
         return name
 
+    def _snapshot_path(self, file: str) -> Path:
+        """Where a snapshot is. DamagedError for a name that no store gives, which may lead to another folder."""
+        path = self.folder / SNAPSHOTS / file
+        if not SNAPSHOT_NAME.fullmatch(file) or path.is_symlink():
+            raise DamagedError(f"a snapshot has the file name {file[:80]!r}, which is none of this store")
+        return path
+
     def _read_content(self, snapshot: Snapshot) -> bytes:
         try:
-            return (self.folder / SNAPSHOTS / snapshot.file).read_bytes()
+            return self._snapshot_path(snapshot.file).read_bytes()
         except OSError as error:
             raise DamagedError(
                 f"the file of snapshot {snapshot.number} cannot be read ({error.strerror or error})"
@@ -194,14 +236,16 @@ class SqliteStore(SqlStore):
 
     def _delete_contents(self, files: Sequence[str]) -> None:
         for file in files:
-            with suppress(OSError):
-                (self.folder / SNAPSHOTS / file).unlink()
+            with suppress(OSError, DamagedError):
+                self._snapshot_path(file).unlink()
 
     def _delete_unused(self) -> None:
         """Delete files that a service which was killed had not yet recorded, or no longer needed."""
         used = {row[0] for row in self._read("SELECT file FROM snapshots")}
         for path in (self.folder / SNAPSHOTS).iterdir():
-            if path.name not in used:
+            if path.name.startswith(SCRATCH_PREFIX) and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name not in used and path.name.endswith((".safetensors", ".tmp")):
                 with suppress(OSError):
                     path.unlink()
 
@@ -232,7 +276,8 @@ class SqliteStore(SqlStore):
         folder = Path(target)
         if folder.exists() and any(folder.iterdir()):
             raise FileExistsError(f"{target} exists and is not empty. Fix: a new folder.")
-        (folder / SNAPSHOTS).mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder / SNAPSHOTS)
+        os.close(os.open(folder / DATABASE, os.O_RDWR | os.O_CREAT, 0o600))
         source, copy = self._connect(write=False), sqlite3.connect(folder / DATABASE)
         try:
             # The service may delete old snapshots at any time. Those of now are copied before the database, those that
@@ -259,17 +304,25 @@ class SqliteStore(SqlStore):
         missing = []
         for number, file in snapshots:
             target = folder / SNAPSHOTS / file
-            if not target.exists():
-                try:
-                    shutil.copyfile(self.folder / SNAPSHOTS / file, target)
-                except FileNotFoundError:
-                    missing.append(number)
+            try:
+                source = self._snapshot_path(file)
+                if not target.exists():
+                    with atomic_path(target, mode=0o600) as temporary:
+                        shutil.copyfile(source, temporary)
+            except (FileNotFoundError, DamagedError):
+                missing.append(number)
         return missing
+
+
+def make_private_folder(path: Path) -> None:
+    """Make a folder and those above it; only the owner may enter the store and what is in it."""
+    path.parent.parent.mkdir(parents=True, exist_ok=True)
+    for one in (path.parent, path):
+        one.mkdir(mode=0o700, exist_ok=True)
 
 
 @contextmanager
 def keys_locked(folder: Path) -> Iterator[None]:
-    folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder / f"{KEYS}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -279,7 +332,5 @@ def keys_locked(folder: Path) -> Iterator[None]:
 
 
 def _write_keys(folder: Path, keys: list[dict[str, Any]]) -> None:
-    with atomic_path(folder / KEYS) as temporary:
-        temporary.chmod(0o600)
+    with atomic_path(folder / KEYS, mode=0o600) as temporary:
         temporary.write_text(json.dumps({"keys": keys}, indent=1) + "\n", encoding="utf-8")
-    (folder / KEYS).chmod(0o600)

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -36,7 +38,7 @@ from zeroshift.serve.records import (
     row_checksum,
 )
 
-__all__ = ["Committer", "SqlStore", "open_store"]
+__all__ = ["SCRATCH_PREFIX", "Committer", "SqlStore", "open_store"]
 
 SCHEMA = 2
 """Increased when an earlier version cannot use a store of this one."""
@@ -59,6 +61,8 @@ CREATE TABLE IF NOT EXISTS requests (stream BIGINT NOT NULL, name TEXT NOT NULL,
 CREATE TABLE IF NOT EXISTS snapshots (number {serial}, stream BIGINT NOT NULL, epoch BIGINT NOT NULL,
   seq BIGINT NOT NULL, time DOUBLE PRECISION NOT NULL, size BIGINT NOT NULL, checksum TEXT NOT NULL,
   environment TEXT NOT NULL, monitor TEXT NOT NULL, file TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS kept_snapshots (stream BIGINT NOT NULL, number BIGINT NOT NULL,
+  PRIMARY KEY (stream, number));
 CREATE INDEX IF NOT EXISTS snapshots_of_stream ON snapshots (stream, epoch, seq);
 CREATE TABLE IF NOT EXISTS thumbnails (stream BIGINT NOT NULL, seq BIGINT NOT NULL, content {blob} NOT NULL,
   PRIMARY KEY (stream, seq));
@@ -68,12 +72,16 @@ CREATE TABLE IF NOT EXISTS labels (stream BIGINT NOT NULL, seq BIGINT NOT NULL, 
 """
 
 STREAM_COLUMNS = "number, id, config, prototypes, dimension, created, checksum, seq, epoch, alarm, owner"
-STREAM_TABLES = ("epochs", "batches", "sample_keys", "requests", "snapshots", "thumbnails", "labels")
+STREAM_TABLES = ("epochs", "batches", "sample_keys", "requests", "snapshots", "kept_snapshots", "thumbnails", "labels")
 BATCH_COLUMNS = "first, count, epoch, learned, time, keys, features, answers, checksum"
 THUMBNAIL_SIZES = "SELECT seq, LENGTH(content) FROM thumbnails WHERE stream = ?"
+LOG_BYTES = "COALESCE(SUM(LENGTH(features) + LENGTH(answers)), 0)"
 SNAPSHOT_COLUMNS = "number, epoch, seq, time, size, checksum, environment, monitor, file"
 
-READ_ROWS, READ_BYTES, LARGEST_BATCH = 64, 64 * 2**20, 1024
+SCRATCH_PREFIX = "zeroshift-"
+"""How the names of folders begin in which states are written and read."""
+
+READ_ROWS, READ_BYTES = 64, 16 * 2**20
 
 T = TypeVar("T")
 
@@ -102,6 +110,8 @@ class SqlStore(ABC):
     """What the database raises."""
     types: ClassVar[Mapping[str, str]]
     """How the database writes `blob` and `serial`."""
+    scratch: Path | None = None
+    """Where states are written and read; None is the system's folder for temporary files."""
 
     def __init__(self) -> None:
         self._local = threading.local()
@@ -337,19 +347,24 @@ class SqlStore(ABC):
 
     def read_batches(self, stream: StreamRecord, after: int) -> Iterator[Batch]:
         """The log in order, from the batch that contains sample `after + 1`. DamagedError at a damaged row."""
-        rows = rows_at_once(stream)
-        while True:
-            found = self._read(
-                f"SELECT {BATCH_COLUMNS} FROM batches WHERE stream = ? AND first + count - 1 > ? AND first >= "
-                "COALESCE((SELECT MAX(first) FROM batches WHERE stream = ? AND first <= ?), 0) ORDER BY first LIMIT ?",
-                (stream.number, after, stream.number, after + 1, rows),
-            )
-            for row in found:
+        while rows := self._batch_rows(stream, after):
+            for row in rows:
                 batch = Batch.from_row(row, stream.prototypes.shape[1])
                 yield batch
                 after = batch.last
-            if len(found) < rows:
-                return
+
+    def _batch_rows(self, stream: StreamRecord, after: int) -> list[tuple[Any, ...]]:
+        """The next rows of the log, up to `READ_ROWS` and `READ_BYTES`, but at least one."""
+        which = (
+            "FROM batches WHERE stream = ? AND first + count - 1 > ? AND first >= "
+            "COALESCE((SELECT MAX(first) FROM batches WHERE stream = ? AND first <= ?), 0) ORDER BY first LIMIT ?"
+        )
+        values = (stream.number, after, stream.number, after + 1)
+        sizes = [
+            one[0] for one in self._read(f"SELECT LENGTH(features) + LENGTH(answers) {which}", (*values, READ_ROWS))
+        ]
+        fitting = sum(total <= READ_BYTES for total in accumulate(sizes))
+        return self._read(f"SELECT {BATCH_COLUMNS} {which}", (*values, max(1, fitting))) if sizes else []
 
     def first_sample(self, stream: StreamRecord) -> int:
         """Number of the first sample that is still in the log; 0 if there is none."""
@@ -372,12 +387,12 @@ class SqlStore(ABC):
         return batch if batch is not None and batch.first <= seq <= batch.last else None
 
     def compact(self, stream: StreamRecord, through: int) -> int:
-        """Delete the log up to sample `through`, with the keys of these samples; the number of deleted batches."""
+        """Delete the log up to sample `through`, with the keys of these samples; how many bytes that were."""
 
         def delete(execute: Callable[..., Any]) -> int:
-            deleted = execute(
-                "DELETE FROM batches WHERE stream = ? AND first + count - 1 <= ?", (stream.number, through)
-            ).rowcount
+            old = "FROM batches WHERE stream = ? AND first + count - 1 <= ?"
+            deleted = execute(f"SELECT {LOG_BYTES} {old}", (stream.number, through)).fetchone()[0]
+            execute(f"DELETE {old}", (stream.number, through))
             left = execute("SELECT COALESCE(MIN(first), ?) FROM batches WHERE stream = ?", (through + 1, stream.number))
             before = left.fetchone()[0]
             execute("DELETE FROM sample_keys WHERE stream = ? AND seq < ?", (stream.number, before))
@@ -385,6 +400,12 @@ class SqlStore(ABC):
             return int(deleted)
 
         return self._write(delete)
+
+    def stored_bytes(self, stream: StreamRecord) -> int:
+        """Bytes of the prototypes, the log and the snapshots."""
+        log = self._read(f"SELECT {LOG_BYTES} FROM batches WHERE stream = ?", (stream.number,))
+        snapshots = self._read("SELECT COALESCE(SUM(size), 0) FROM snapshots WHERE stream = ?", (stream.number,))
+        return stream.prototypes.nbytes + int(log[0][0]) + int(snapshots[0][0])
 
     # Epochs and snapshots
 
@@ -461,9 +482,19 @@ class SqlStore(ABC):
             raise DamagedError(f"snapshot {snapshot.number} does not have its checksum")
         return content
 
+    def keep_snapshot(self, stream: StreamRecord, number: int) -> None:
+        """Note that the operator wants a snapshot: those that nobody asked for do not replace it."""
+        self._do(
+            "INSERT INTO kept_snapshots (stream, number) VALUES (?, ?) ON CONFLICT DO NOTHING", (stream.number, number)
+        )
+
+    def kept_snapshots(self, stream: StreamRecord) -> set[int]:
+        return {row[0] for row in self._read("SELECT number FROM kept_snapshots WHERE stream = ?", (stream.number,))}
+
     def delete_snapshots(self, stream: StreamRecord, snapshots: Sequence[Snapshot]) -> None:
         for snapshot in snapshots:
-            self._do("DELETE FROM snapshots WHERE stream = ? AND number = ?", (stream.number, snapshot.number))
+            for table in ("kept_snapshots", "snapshots"):
+                self._do(f"DELETE FROM {table} WHERE stream = ? AND number = ?", (stream.number, snapshot.number))
         self._delete_contents([snapshot.file for snapshot in snapshots])
 
     @abstractmethod
@@ -489,19 +520,36 @@ class SqlStore(ABC):
         """Sample number and bytes of each, newest first."""
         return [(seq, size) for seq, size in self._read(f"{THUMBNAIL_SIZES} ORDER BY seq DESC", (stream.number,))]
 
-    def add_label(self, stream: StreamRecord, seq: int, label: int, batch: Batch) -> None:
-        """Keep a confirmed label with the features of its sample, which the log may lose."""
-        row = seq - batch.first
-        values = (
-            seq, label, int(batch.answers.classes[row, 0]), int(batch.answers.zero_shot[row]),
-            batch.features[row].astype("<f4").tobytes(),
-        )  # fmt: skip
-        self._do(
-            "INSERT INTO labels (stream, seq, label, predicted, zero_shot, features, time, checksum) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (stream, seq) "
-            "DO UPDATE SET label = excluded.label, time = excluded.time, checksum = excluded.checksum",
-            (stream.number, *values, time.time(), row_checksum(values)),
-        )
+    def add_labels(self, stream: StreamRecord, labels: Sequence[tuple[int, int]]) -> int | None:
+        """Keep confirmed labels (sample, class) with the features of the samples, which the log may lose.
+
+        If the log does not have all the samples, nothing is stored, and the place of one that is missing is returned.
+        """
+        found, batch = [], None
+        for place in sorted(range(len(labels)), key=lambda place: labels[place][0]):
+            seq, label = labels[place]
+            if batch is None or seq > batch.last:
+                batch = self.find_batch(stream, seq)
+            if batch is None:
+                return place
+            row = seq - batch.first
+            answers, features = batch.answers, batch.features[row].astype("<f4").tobytes()
+            found.append((seq, label, int(answers.classes[row, 0]), int(answers.zero_shot[row]), features))
+
+        def add(execute: Callable[..., Any]) -> None:
+            for values in found:
+                execute(
+                    "INSERT INTO labels (stream, seq, label, predicted, zero_shot, features, time, checksum) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (stream, seq) "
+                    "DO UPDATE SET label = excluded.label, time = excluded.time, checksum = excluded.checksum",
+                    (stream.number, *values, time.time(), row_checksum(values)),
+                )
+
+        self._write(add)
+        return None
+
+    def count_labels(self, stream: StreamRecord) -> int:
+        return int(self._read("SELECT COUNT(*) FROM labels WHERE stream = ?", (stream.number,))[0][0])
 
     def labels(self, stream: StreamRecord) -> list[tuple[int, int, int, int, np.ndarray]]:
         """Sample number, label, predicted class, zero-shot's class and features (d,) of every confirmed label."""
@@ -540,12 +588,9 @@ class SqlStore(ABC):
     def _check_stream(self, stream: StreamRecord) -> Iterator[str]:
         dimension, expected, start = stream.prototypes.shape[1], None, 0
         after = 0
-        while rows := self._read(
-            f"SELECT {BATCH_COLUMNS} FROM batches WHERE stream = ? AND first > ? ORDER BY first LIMIT ?",
-            (stream.number, after, rows_at_once(stream)),
-        ):
+        while rows := self._batch_rows(stream, after):
             for row in rows:
-                after = first = row[0]
+                first, after = row[0], row[0] + max(0, row[1] - 1)
                 start = start or first
                 if expected is not None and first != expected:
                     yield f"the log has no samples {expected} to {first - 1}"
@@ -602,11 +647,6 @@ def _check_schema(found: Sequence[tuple[Any, ...]]) -> None:
             f"the store has schema {value}, this version of zeroshift uses {SCHEMA}. "
             "Fix: use the version that made it, or another store."
         )
-
-
-def rows_at_once(stream: StreamRecord) -> int:
-    """Rows of the log that are read together: up to `READ_ROWS`, and `READ_BYTES` if they are as large as can be."""
-    return max(1, min(READ_ROWS, READ_BYTES // (LARGEST_BATCH * 4 * stream.prototypes.shape[1])))
 
 
 def content_checksum(content: bytes, monitor: str, epoch: int, seq: int) -> str:

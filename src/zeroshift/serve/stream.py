@@ -1,8 +1,9 @@
 """One stream: its queue, its method, and how requests become answers that are stored before they leave.
 
-A task takes the waiting requests in the order of their arrival, a group at a time. A thread computes the answers of the
-group; the `Committer` stores them; then the requests are answered. If the store fails, what is in memory may be ahead
-of what is stored: it is thrown away, and the stream is recovered from the store before the next group.
+A task takes the waiting requests in the order of their arrival, a group at a time. A `Learner` computes the answers of
+the group, in turn with other streams; the `Committer` stores them; then the requests are answered. If the store fails,
+what is in memory may be ahead of what is stored: it is thrown away, and the stream is recovered from the store before
+the next group.
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ import platform
 import tempfile
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -31,6 +31,7 @@ from zeroshift import methods
 from zeroshift._version import __version__
 from zeroshift.method import Method
 from zeroshift.serve.errors import Problem
+from zeroshift.serve.learners import Learner
 from zeroshift.serve.monitor import Monitor
 from zeroshift.serve.records import (
     Answers,
@@ -44,14 +45,25 @@ from zeroshift.serve.records import (
     StoreError,
     StreamRecord,
     UnusableError,
+    newest_kept,
+    superfluous,
 )
-from zeroshift.serve.store import Committer, SqlStore
+from zeroshift.serve.store import SCRATCH_PREFIX, Committer, SqlStore
 from zeroshift.zero_shot import softmax
 
 __all__ = ["Item", "SampleRequest", "Stream", "features_digest", "make_method"]
 
 GROUP_REQUESTS = 32
 """Most requests that are computed and stored together."""
+
+GROUP_SECONDS = 0.5
+"""A group gets no further requests if it would take longer than this."""
+
+STORED_TOP = 10
+"""Predictions per sample that the log keeps of requests without keys: nobody can ask for these again."""
+
+ZERO_SHOT_PRODUCTS, ZERO_SHOT_SCORES = 2**27, 2**20
+"""Multiplications and scores of the zero-shot answers that are computed together, in a few milliseconds."""
 
 RETRY_SECONDS = 1.0
 
@@ -105,7 +117,9 @@ class SampleRequest:
 
     @property
     def names(self) -> set[str]:
-        """All its keys, with a letter that says what they are keys of."""
+        """All its keys, with a letter that says what they are keys of; none if it learns nothing, and so uses none."""
+        if not self.learn:
+            return set()
         return {f"s{key}" for key in self.keys if key is not None} | ({f"r{self.key}"} if self.key else set())
 
     def digest(self, items: Sequence[Item]) -> str:
@@ -151,22 +165,27 @@ class Stream:
         record: StreamRecord,
         store: SqlStore,
         committer: Committer,
-        threads: Executor,
+        learner: Learner,
         *,
         max_queued: int,
+        deadline: float,
         on_event: Callable[[Stream, str, dict[str, Any]], None],
         on_batch: Callable[[Stream, Batch, float], None] = lambda *_: None,
     ) -> None:
         self.record = record
-        self._store, self._committer, self._threads = store, committer, threads
+        self._store, self._committer, self.learner = store, committer, learner
         self._on_event, self._on_batch = on_event, on_batch
-        self.max_queued = max_queued
+        self.max_queued, self.deadline = max_queued, deadline
+        self.sample_seconds = 0.0
+        """What a sample cost in the last group, or when the stream was created; 0 if that is not known."""
         self.monitor = Monitor(len(record.prototypes))
         self.recovery: dict[str, Any] = {}
         """How the state was recovered: seconds, replayed samples, answers that differ, damaged snapshots."""
         self.failure: Problem | None = None
         """Why the stream cannot be used, if it cannot."""
         self._method: Method | None = None
+        self._found: Batch | None = None
+        """The row of the log that was read last while a group is computed."""
         self._lost = True
         """Whether memory may differ from the store, so that the state must be recovered."""
         self.deleted = False
@@ -182,6 +201,10 @@ class Stream:
         """Samples that wait or are being computed."""
         self.indicators: dict[str, float | None] = {"order": None, "reliability": None}
         """What the method says about the stream: strength of an order, weight of what it has learned."""
+        self.stored: int | None = None
+        """Bytes in the store, when they were measured; None if they must be."""
+        self.grown = 0
+        """Bytes stored since then, without what was deleted."""
         self.latencies: deque[float] = deque(maxlen=1000)
         """Seconds from arrival to answer of the last requests."""
 
@@ -272,7 +295,7 @@ class Stream:
             await self._task
         if snapshot and not self._lost and self._since_snapshot and self.failure is None:
             try:
-                await asyncio.get_running_loop().run_in_executor(self._threads, self._snapshot)
+                await self.learner.run(self._snapshot)
             except StoreError as error:
                 log.warning("snapshot failed", extra={"stream": self.record.id, "error": str(error)})
 
@@ -282,7 +305,6 @@ class Stream:
         self._arrival.set()
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             if not self._queue:
                 if self._closing:
@@ -292,17 +314,14 @@ class Stream:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(max(0.0, left) if left < math.inf else None):
                         await self._arrival.wait()
-                await self._snapshot_if_due(loop)
+                await self._snapshot_if_due()
                 continue
-            first = self._queue.popleft()
-            if isinstance(first, _Command):
-                await self._run_command(loop, first)
+            if isinstance(self._queue[0], _Command):
+                await self._run_command(self._queue.popleft())  # type: ignore[arg-type]
                 continue
-            group = [first]
-            while len(group) < GROUP_REQUESTS and self._queue and isinstance(self._queue[0], SampleRequest):
-                group.append(self._queue.popleft())  # type: ignore[arg-type]
+            group = self._take_group()
             try:
-                await self._answer_group(loop, group)
+                await self._answer_group(group)
             except Exception as error:
                 self._lost = True
                 log.exception("a stream failed", extra={"stream": self.record.id})
@@ -310,10 +329,34 @@ class Stream:
                     _fail(request.done, error)
             finally:
                 for request in group:  # before anyone who waits for an answer continues
-                    self.queued -= request.count
-                    self._in_flight -= request.names
-                    self.latencies.append(time.monotonic() - request.arrived)
-            await self._snapshot_if_due(loop)
+                    self._leave(request)
+            await self._snapshot_if_due()
+
+    def _take_group(self) -> list[SampleRequest]:
+        """The requests that are computed and stored together. Those that have waited for too long are refused."""
+        group: list[SampleRequest] = []
+        while len(group) < GROUP_REQUESTS and self._queue and isinstance(request := self._queue[0], SampleRequest):
+            count = sum(one.count for one in [*group, request])
+            if group and count * self.sample_seconds > GROUP_SECONDS:
+                break
+            self._queue.popleft()
+            if time.monotonic() - request.arrived <= self.deadline:
+                group.append(request)
+                continue
+            self._leave(request)
+            problem = Problem(
+                503, "deadline_passed", f"The request waited for {self.deadline:g} s and was not begun; nothing of it "
+                "was learned. Fix: retry later, send fewer samples at a time, or use more streams.",
+                retry_after=min(60.0, max(RETRY_SECONDS, self.queued * self.sample_seconds)),
+            )  # fmt: skip
+            _fail(request.done, problem)
+        return group
+
+    def _leave(self, request: SampleRequest) -> None:
+        """A request no longer waits."""
+        self.queued -= request.count
+        self._in_flight -= request.names
+        self.latencies.append(time.monotonic() - request.arrived)
 
     def _snapshot_left(self) -> float:
         """Seconds until samples have waited `snapshot_seconds` for a snapshot."""
@@ -324,11 +367,11 @@ class Stream:
             self._snapshot_due = time.monotonic() + self.config.get("snapshot_seconds", 600.0)
         self._since_snapshot += samples
 
-    async def _snapshot_if_due(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def _snapshot_if_due(self) -> None:
         if self._lost or (self._since_snapshot < self.config["snapshot_every"] and self._snapshot_left() > 0):
             return
         try:
-            await loop.run_in_executor(self._threads, self._snapshot)
+            await self.learner.run(self._snapshot)
         except StoreError as error:
             # The log has everything: recovery only takes longer. The next group tries again.
             self._lost = True
@@ -337,9 +380,9 @@ class Stream:
             self._lost = True
             log.exception("snapshot failed", extra={"stream": self.record.id})
 
-    async def _run_command(self, loop: asyncio.AbstractEventLoop, command: _Command) -> None:
+    async def _run_command(self, command: _Command) -> None:
         try:
-            result = await loop.run_in_executor(self._threads, command.run)
+            result = await self.learner.run(command.run)
             if not command.done.done():
                 command.done.set_result(result)
         except Exception as error:
@@ -347,7 +390,7 @@ class Stream:
                 self._lost = True
             _fail(command.done, error)
 
-    async def _answer_group(self, loop: asyncio.AbstractEventLoop, group: list[SampleRequest]) -> None:
+    async def _answer_group(self, group: list[SampleRequest]) -> None:
         ready: list[tuple[SampleRequest, Sequence[Item]]] = []
         for request in group:
             try:
@@ -356,7 +399,9 @@ class Stream:
             except Exception as error:
                 _fail(request.done, error)
         try:
-            outcomes, append = await loop.run_in_executor(self._threads, self._compute, ready)
+            outcomes, append = await self.learner.run(self._compute, ready)
+            if ready:
+                self.sample_seconds = self.learner.spent / sum(request.count for request, _ in ready)
             if append:
                 started = time.monotonic()
                 await asyncio.wrap_future(self._committer.submit(append))
@@ -377,6 +422,7 @@ class Stream:
         raised = append.alarm is not None and self.record.alarm is None
         self.record = append.after()
         for batch in append.batches:
+            self.grown += batch.nbytes
             self._count_since_snapshot(batch.count)
             self._on_batch(self, batch, seconds)
             self._on_event(self, "samples", {"first": batch.first, "last": batch.last, "epoch": batch.epoch})
@@ -410,13 +456,13 @@ class Stream:
             "stored. Fix: retry with the same keys.", retry_after=RETRY_SECONDS,
         )  # fmt: skip
 
-    # In a thread, one call at a time
+    # In a thread, one call at a time. Generators yield where other streams may have a turn.
 
-    def load(self) -> Method:
+    def load(self) -> Generator[None, None, Method]:
         """The method with the state that the store has."""
         if self._method is None or self._lost:
             try:
-                self._method = self._recover()
+                self._method = yield from self._recover()
             except StoreError:
                 raise
             except Exception as error:
@@ -424,9 +470,9 @@ class Stream:
                 raise UnusableError(f"{type(error).__name__}; the log of the service says more") from error
         return self._method
 
-    def _recover(self) -> Method:
+    def _recover(self) -> Generator[None, None, Method]:
         if self._lost:
-            self._method = None
+            self._method, self.stored = None, None  # a write that failed was counted
         started = time.monotonic()
         record = self._store.claim(self.record.number)
         if (last := self._store.last_sample(record)) > record.seq:
@@ -437,7 +483,7 @@ class Stream:
             raise UnusableError(str(error)[:300].rstrip(".")) from error
         self.recovery = {"replayed": 0, "differing": 0, "damaged_snapshots": [], "unusable_snapshots": []}
         try:
-            method, monitor, since = self._state_at(record, record.epoch, record.seq)
+            method, monitor, since = yield from self._state_at(record, record.epoch, record.seq)
         except DamagedError as error:
             if unusable := self.recovery["unusable_snapshots"]:  # with them, it would not need what is missing
                 raise UnusableError(f"its snapshots {unusable} cannot be loaded; without them, {error}") from error
@@ -455,7 +501,9 @@ class Stream:
         self.indicators = _indicators(method)
         return method
 
-    def _state_at(self, record: StreamRecord, epoch: int, seq: int) -> tuple[Method, Monitor, int]:
+    def _state_at(
+        self, record: StreamRecord, epoch: int, seq: int
+    ) -> Generator[None, None, tuple[Method, Monitor, int]]:
         """Method and monitor after sample `seq` of an epoch, and how many samples were replayed for that."""
         start = {one.epoch: one for one in self._store.epochs(record)}.get(epoch)
         if start is None:
@@ -472,18 +520,18 @@ class Stream:
                     self.recovery["unusable_snapshots"].append(snapshot.number)
                     log.error("a snapshot cannot be loaded", extra={"stream": record.id}, exc_info=error)
                     continue
-                return method, monitor, self._replay(record, method, monitor, epoch, snapshot.seq, seq)
+                return method, monitor, (yield from self._replay(record, method, monitor, epoch, snapshot.seq, seq))
         if start.parent_epoch is not None and start.parent_seq is not None:
-            method, monitor, _ = self._state_at(record, start.parent_epoch, start.parent_seq)
+            method, monitor, _ = yield from self._state_at(record, start.parent_epoch, start.parent_seq)
         elif epoch == 0:
             method, monitor = make_method(record.config, record.prototypes), Monitor(len(record.prototypes))
         else:
             raise DamagedError(f"no snapshot of epoch {epoch} can be read")
-        return method, monitor, self._replay(record, method, monitor, epoch, start.start, seq)
+        return method, monitor, (yield from self._replay(record, method, monitor, epoch, start.start, seq))
 
     def _load_snapshot(self, snapshot: Snapshot) -> tuple[Method, Monitor]:
         content = self._store.read_snapshot(snapshot)
-        with _temporary_path() as path:
+        with self._temporary_path() as path:
             path.write_bytes(content)
             try:
                 return methods.load(path), Monitor.restore(snapshot.monitor)
@@ -492,7 +540,7 @@ class Stream:
 
     def _replay(
         self, record: StreamRecord, method: Method, monitor: Monitor, epoch: int, after: int, through: int
-    ) -> int:
+    ) -> Generator[None, None, int]:
         """Learn samples `after + 1` to `through` of the log again; how many there were."""
         expected = after + 1
         for batch in self._store.read_batches(record, after):
@@ -502,11 +550,13 @@ class Stream:
                 raise DamagedError(f"the log has no samples {expected} to {batch.first - 1} of epoch {epoch}")
             expected = batch.last + 1
             if batch.learned:
-                probabilities = np.asarray(method.adapt(batch.features))
-                top = np.take_along_axis(probabilities, batch.answers.classes.astype(np.int64), axis=1)
-                self.recovery["differing"] += int((top != batch.answers.scores).any(axis=1).sum())
+                for rows, probabilities in method._answering(batch.features, learn=True):
+                    top = np.take_along_axis(probabilities, batch.answers.classes[rows].astype(np.int64), axis=1)
+                    self.recovery["differing"] += int((top != batch.answers.scores[rows]).any(axis=1).sum())
+                    yield
             self.recovery["replayed"] += batch.count
             self._observe(monitor, method, batch)
+            yield
         if expected != through + 1:
             raise DamagedError(f"the log has no samples {expected} to {through}")
         return through - after
@@ -522,20 +572,23 @@ class Stream:
 
     def _compute(
         self, ready: list[tuple[SampleRequest, Sequence[Item]]]
-    ) -> tuple[list[list[dict[str, Any]] | BaseException], Append]:
+    ) -> Generator[None, None, tuple[list[list[dict[str, Any]] | BaseException], Append]]:
         """The outcome of each request, and what must be stored before they are answered."""
-        method = self.load()
+        method = yield from self.load()
         append = Append(self.record, alarm=self.record.alarm)
-        sample_keys = [item.key for _, items in ready for item in items if item.key is not None]
+        sample_keys = [item.key for one, items in ready if one.learn for item in items if item.key is not None]
         known = self._store.find_keys(self.record, sample_keys) if sample_keys else {}
-        requests = self._store.find_requests(self.record, [request.key for request, _ in ready if request.key])
+        requests = self._store.find_requests(self.record, [one.key for one, _ in ready if one.key and one.learn])
         outcomes: list[list[dict[str, Any]] | BaseException] = []
         for request, items in ready:
             try:
-                if request.key in requests:
-                    outcomes.append(self._repeated(request, items, *requests[request.key]))
+                if not request.learn:
+                    outcomes.append((yield from self._answer(method, request, items, {}, append)))
+                elif request.key in requests:
+                    outcomes.append((yield from self._repeated(request, items, *requests[request.key])))
                 else:
-                    outcomes.append(self._answer(method, request, items, known, append))
+                    outcomes.append((yield from self._answer(method, request, items, known, append)))
+                yield
             except Problem as problem:
                 outcomes.append(problem)
             except StoreError:
@@ -545,6 +598,7 @@ class Stream:
                 self._lost = True
                 outcomes += [error] * (len(ready) - len(outcomes))
                 break
+        self._found = None
         if not self._lost:
             self.indicators = _indicators(method)
         return outcomes, append
@@ -556,7 +610,7 @@ class Stream:
         items: Sequence[Item],
         known: Mapping[str, tuple[str, int]],
         append: Append,
-    ) -> list[dict[str, Any]]:
+    ) -> Generator[None, None, list[dict[str, Any]]]:
         for row, item in enumerate(items):
             stored = None if item.key is None else known.get(item.key)
             if stored is not None and item.error is None and stored[0] != item.digest:
@@ -574,10 +628,11 @@ class Stream:
             else:
                 features = request.features if len(fresh) == len(items) else request.features[fresh]
             learned = request.learn and not self.falls_back
-            answers = self._predict(method, features, learned, request.top)
+            answers = yield from self._predict(method, features, learned, request.top)
             keys = tuple(items[row].key for row in fresh)
             epoch = self.record.epoch
-            batch = Batch(before + 1, epoch, learned, time.time(), keys, features, answers)
+            kept = answers if request.names else answers.first(STORED_TOP)
+            batch = Batch(before + 1, epoch, learned, time.time(), keys, features, kept)
             seqs = range(batch.first, batch.last + 1) if request.learn else [None] * len(fresh)
             for row, seq, result in zip(fresh, seqs, self.results(answers, seqs, epoch, keys), strict=True):
                 layout[row], results[row] = seq, result
@@ -604,36 +659,39 @@ class Stream:
             elif item.key is not None and item.key in known:
                 layout[row] = known[item.key][1]
                 results[row] = self._stored_result(layout[row], item.key, row)
+                yield
         if request.key is not None and request.learn:
             append.requests.append((request.key, request.digest(items), json.dumps(layout), before))
         return results
 
-    def _predict(self, method: Method, features: np.ndarray, learn: bool, top: int) -> Answers:
-        prototypes = self.record.prototypes
-        cosines = (features @ prototypes.T).astype(np.float64)
-        zero_shot = np.asarray(softmax(float(self.config["logit_scale"]) * cosines))
-        if learn:
-            probabilities = np.asarray(method.adapt(features))
-        elif self.falls_back:
-            probabilities = zero_shot.astype(np.float32)
-        else:
-            probabilities = np.asarray(method.predict(features))
+    def _predict(self, method: Method, features: np.ndarray, learn: bool, top: int) -> Generator[None, None, Answers]:
+        n, classes = len(features), len(self.record.prototypes)
+        answers = Answers.empty(n, min(top, classes))
+        rows = max(1, min(ZERO_SHOT_PRODUCTS // self.record.prototypes.size, ZERO_SHOT_SCORES // classes))
+        for start in range(0, n, rows):
+            self._zero_shot(features[start : start + rows], answers.part(start, start + rows))
+            yield
+        answers.reject[:] = self.monitor.reject_scores(answers.distances)
+        if not self.falls_back:
+            for block, probabilities in method._answering(features, learn=learn):
+                answers.fill(block, probabilities)
+                yield
+        return answers
+
+    def _zero_shot(self, features: np.ndarray, answers: Answers) -> None:
+        """Write zero-shot's part of the answers, and all of it if the stream falls back."""
+        cosines = (features @ self.record.prototypes.T).astype(np.float64)
+        probabilities = np.asarray(softmax(float(self.config["logit_scale"]) * cosines))
         classes = probabilities.shape[1]
-        order = best_classes(probabilities, min(top, classes))
         nearest = -np.partition(-cosines, min(1, classes - 1), axis=1)[:, :2]
-        distances = np.full((len(features), 2), 2.0)
-        distances[:, : nearest.shape[1]] = np.clip(1 - nearest, 0.0, 2.0).round(6) + 0.0
-        entropy = -(zero_shot * np.log(np.maximum(zero_shot, 1e-30))).sum(axis=1) / np.log(max(2, classes))
-        winners = zero_shot.argmax(axis=1)
-        return Answers(
-            classes=order.astype(np.uint32),
-            scores=np.take_along_axis(probabilities, order, axis=1).astype(np.float32),
-            zero_shot=winners.astype(np.uint32),
-            zero_shot_scores=zero_shot[np.arange(len(winners)), winners].astype(np.float32),
-            entropies=entropy.astype(np.float32),
-            distances=distances,
-            reject=self.monitor.reject_scores(distances),
-        )
+        answers.distances[:] = 2.0
+        answers.distances[:, : nearest.shape[1]] = np.clip(1 - nearest, 0.0, 2.0).round(6) + 0.0
+        entropies = -(probabilities * np.log(np.maximum(probabilities, 1e-30))).sum(axis=1)
+        answers.entropies[:] = entropies / np.log(max(2, classes))
+        answers.zero_shot[:] = winners = probabilities.argmax(axis=1)
+        answers.zero_shot_scores[:] = probabilities[np.arange(len(winners)), winners]
+        if self.falls_back:
+            answers.fill(slice(None), probabilities.astype(np.float32))
 
     def results(
         self,
@@ -667,7 +725,9 @@ class Stream:
 
     def _stored_result(self, seq: int, key: str | None, row: int) -> dict[str, Any]:
         """The answer to sample `seq`, which the request has in this row; an error if the log was deleted up to it."""
-        batch = self._store.find_batch(self.record, seq)
+        batch = self._found
+        if batch is None or not batch.first <= seq <= batch.last:
+            batch = self._found = self._store.find_batch(self.record, seq)
         if batch is None:
             first = self._store.first_sample(self.record)
             if self.config["retain"] is None or (first and seq > first):
@@ -684,54 +744,73 @@ class Stream:
 
     def _repeated(
         self, request: SampleRequest, items: Sequence[Item], digest: str, layout: list[Any]
-    ) -> list[dict[str, Any]]:
+    ) -> Generator[None, None, list[dict[str, Any]]]:
         if request.digest(items) != digest:
             raise Problem(
                 422, "key_conflict", f"The Idempotency-Key {request.key!r} belongs to another request. "
                 "Fix: one key per request.", key=request.key,
             )  # fmt: skip
-        return [
-            self._stored_result(one, item.key, row) if isinstance(one, int) else {**one, "replayed": True}
-            for row, (one, item) in enumerate(zip(layout, items, strict=True))
-        ]
+        results = []
+        for row, (one, item) in enumerate(zip(layout, items, strict=True)):
+            found = self._stored_result(one, item.key, row) if isinstance(one, int) else {**one, "replayed": True}
+            results.append(found)
+            yield
+        return results
 
     # Commands: run them with `command`
 
     def _content(self) -> bytes:
-        with _temporary_path() as path:
-            self.load().save(path)
-            return path.read_bytes()
+        assert self._method is not None
+        with self._temporary_path() as path:
+            self._method.save(path)
+            content = path.read_bytes()
+        self.grown += len(content)
+        return content
 
-    def _snapshot(self) -> None:
-        method = self.load()
-        assert method is not None
+    @contextmanager
+    def _temporary_path(self) -> Iterator[Path]:
+        """Where a state is written or read; StoreError if the folder cannot be used."""
+        try:
+            with tempfile.TemporaryDirectory(dir=self._store.scratch, prefix=SCRATCH_PREFIX) as folder:
+                yield Path(folder) / "state.safetensors"
+        except OSError as error:
+            raise StoreError(f"no temporary file can be written ({error.strerror or error})") from error
+
+    def _snapshot(self, *, keep: bool = False) -> None:
+        """Store the state, `keep` it for the operator, and delete what it replaces."""
         self.record = self._store.add_snapshot(
             self.record, self._content(), self.monitor.state(), environment(), alarm=self.record.alarm
         )
         self._since_snapshot = 0
+        if keep:
+            self._store.keep_snapshot(self.record, self._store.snapshots(self.record)[0].number)
         self._prune()
         self._on_event_later("snapshot", {"seq": self.record.seq, "epoch": self.record.epoch})
 
     def _prune(self) -> None:
         """Delete snapshots beyond what the stream keeps, and the log that is no longer needed."""
-        record, config = self.record, self.config
+        record, config, count = self.record, self.config, self.config["keep_snapshots"]
         snapshots = self._store.snapshots(record)
-        old = snapshots[config["keep_snapshots"] :]
+        old = superfluous(snapshots, self._store.kept_snapshots(record), count)
         if old:
             self._store.delete_snapshots(record, old)
-        own = [s.seq for s in snapshots[: config["keep_snapshots"]] if s.epoch == record.epoch]
+            self.grown -= sum(one.size for one in old)
+        gone = {one.number for one in old}
+        own = [one.seq for one in snapshots if one.epoch == record.epoch and one.number not in gone]
+        own = own[: newest_kept(count)]
         if config["retain"] is not None and len(own) > 1:
-            self._store.compact(record, min(min(own), record.seq - config["retain"]))
+            self.grown -= self._store.compact(record, min(min(own), record.seq - config["retain"]))
 
     def _on_event_later(self, name: str, content: dict[str, Any]) -> None:
         """Publish an event from a thread."""
         if self._task is not None:
             self._task.get_loop().call_soon_threadsafe(self._on_event, self, name, content)
 
-    def take_snapshot(self) -> dict[str, Any]:
-        self.load()
-        self._snapshot()
-        return self._store.snapshots(self.record)[0].public()
+    def take_snapshot(self, keep: bool) -> Generator[None, None, dict[str, Any]]:
+        yield from self.load()
+        self._snapshot(keep=keep)
+        snapshot = self._store.snapshots(self.record)[0]
+        return snapshot.public({snapshot.number} if keep else ())
 
     def rollback(self, number: int) -> dict[str, Any]:
         """Begin a new epoch with the state of a snapshot. Works although the present state is damaged."""
@@ -745,6 +824,7 @@ class Stream:
             raise Problem(409, "snapshot_damaged", f"{error}. Fix: another snapshot.") from error
         except UnusableError as error:
             raise Problem(409, "snapshot_unusable", f"{error}. Fix: another snapshot; see the log.") from error
+        self._store.keep_snapshot(record, number)
         epoch = Epoch(record.epoch + 1, record.seq, chosen.epoch, chosen.seq, f"rollback to {number}", time.time())
         return self._begin(record, epoch, method, monitor)
 
@@ -763,9 +843,9 @@ class Stream:
         self._on_event_later("epoch", {"epoch": epoch.epoch, "reason": epoch.reason, "seq": record.seq})
         return {"epoch": self.record.epoch, "seq": self.record.seq, "reason": epoch.reason}
 
-    def reset_alarm(self) -> dict[str, Any]:
+    def reset_alarm(self) -> Generator[None, None, dict[str, Any]]:
         """End the fallback; the next samples are the new reference."""
-        self.load()
+        yield from self.load()
         self.monitor.reset_drift()
         self.record = replace(self.record, alarm=None)
         try:
@@ -777,9 +857,9 @@ class Stream:
         self._on_event_later("alarm_reset", {"seq": self.record.seq})
         return {"alarm": None}
 
-    def relearn(self) -> dict[str, Any]:
-        """Begin a new epoch whose method also has the confirmed labels, and learns the log again."""
-        self.load()
+    def relearn(self) -> Generator[None, None, dict[str, Any]]:
+        """Begin a new epoch whose method has the confirmed labels too, and learns again what the state has learned."""
+        yield from self.load()
         record = self.record
         labels = self._store.labels(record)
         if "support" not in methods.get(self.config["method"]).cls.declared_parameters:
@@ -789,13 +869,32 @@ class Stream:
         support = (np.stack([one[4] for one in labels]), np.array([one[1] for one in labels]))
         method = make_method(self.config, record.prototypes, support=support)
         monitor, count = Monitor(len(record.prototypes)), 0
+        history = self._history(record)
         for batch in self._store.read_batches(record, 0):
+            if batch.last > history.get(batch.epoch, 0):
+                continue  # it was rolled back
             if batch.learned:
-                method.adapt(batch.features)
+                for _ in method._answering(batch.features, learn=True):
+                    yield
                 count += batch.count
             self._observe(monitor, method, batch)
         epoch = Epoch(record.epoch + 1, record.seq, None, None, f"learned again with {len(labels)} labels", time.time())
         return {**self._begin(record, epoch, method, monitor), "labels": len(labels), "samples": count}
+
+    def _history(self, record: StreamRecord) -> dict[int, int]:
+        """The epochs from which the state of a stream comes, each with the last sample of it that the state has."""
+        epochs = {one.epoch: one for one in self._store.epochs(record)}
+        found, epoch, seq = dict[int, int](), record.epoch, record.seq
+        while True:
+            if epoch not in epochs:
+                raise DamagedError(f"epoch {epoch} is not recorded")
+            found[epoch], start = seq, epochs[epoch]
+            if epoch == 0:
+                return found
+            if start.parent_epoch is None or start.parent_seq is None:  # it learned the epoch before it again
+                epoch, seq = epoch - 1, start.start
+            else:
+                epoch, seq = start.parent_epoch, start.parent_seq
 
     def replay(self, method_name: str, parameters: Mapping[str, Any], limit: int) -> dict[str, Any]:
         """What another method would have answered to the log. Nothing of the stream changes.
@@ -846,29 +945,6 @@ class Stream:
             "labelled": {"samples": labelled, "right": right_now, "right_answered": right_before},
             "examples": examples,
         }
-
-
-def best_classes(probabilities: np.ndarray, top: int) -> np.ndarray:
-    """The `top` most probable classes (n, top), best first; of equal ones the first class.
-
-    >>> best_classes(np.array([[0.1, 0.4, 0.1, 0.4]]), 3)
-    array([[1, 3, 0]])
-    """
-    if probabilities.shape[1] <= 4 * top:
-        return np.argsort(-probabilities, axis=1, kind="stable")[:, :top]
-    chosen = np.sort(np.argpartition(-probabilities, top - 1, axis=1)[:, :top], axis=1)
-    scores = np.take_along_axis(probabilities, chosen, axis=1)
-    return np.take_along_axis(chosen, np.argsort(-scores, axis=1, kind="stable"), axis=1)
-
-
-@contextmanager
-def _temporary_path() -> Iterator[Path]:
-    """Where a state is written or read; StoreError if the folder for temporary files cannot be used."""
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            yield Path(folder) / "state.safetensors"
-    except OSError as error:
-        raise StoreError(f"the folder for temporary files cannot be used ({error.strerror or error})") from error
 
 
 def _indicators(method: Method) -> dict[str, float | None]:

@@ -8,7 +8,8 @@ import torch
 
 from zeroshift.arrays import UnitLengthError
 from zeroshift.methods import GDACLIP
-from zeroshift.methods._shared.few_shot import accuracy
+from zeroshift.methods._shared import few_shot
+from zeroshift.methods._shared.few_shot import accuracy, correct, most_accurate
 from zeroshift.testing import make_problem
 
 MADE = make_problem(classes=4, dimension=8, samples=60)
@@ -88,14 +89,6 @@ def test_samples_of_another_library_are_converted():
     np.testing.assert_allclose(there, expected, rtol=0, atol=1e-12)
 
 
-def test_adapting_counts_and_changes_nothing_else():
-    method = build("validation", (FEATURES, LABELS))
-    before, chosen = method.predict(FEATURES), method.chosen
-    np.testing.assert_array_equal(method.adapt(FEATURES), before)
-    assert (method.n_seen, method.chosen) == (60, chosen)
-    np.testing.assert_array_equal(method.predict(FEATURES), before)
-
-
 def test_saved_files_contain_the_samples(tmp_path):
     method = build("validation", (FEATURES, LABELS))
     method.save(tmp_path / "method")
@@ -109,3 +102,24 @@ def test_saved_files_contain_the_samples(tmp_path):
 def test_accuracy(convert):
     scores = convert(np.array([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7], [0.5, 0.5]]))
     assert accuracy(scores, np.array([1, 0, 0, 0])) == 0.75
+    assert correct(scores, convert(np.array([1, 0, 0, 0]))) == 3  # of tied classes the first is predicted
+
+
+def test_the_first_of_the_most_accurate_combinations_is_chosen(monkeypatch):
+    """Also if the samples are counted in several blocks."""
+    weights, (base, term) = (0.0, 1e-4, 0.5, 2.5, 40.0), np.random.default_rng(1).normal(size=(2, 4, 8))
+    grid = {"power": (1, 2), "weight": weights}
+    candidates = [(power, weight) for power in (1, 2) for weight in weights]
+    right = [
+        accuracy(FEATURES @ base.T + weight * (FEATURES @ term.T) ** power, LABELS) for power, weight in candidates
+    ]
+    power, weight = candidates[int(np.argmax(right))]
+
+    def scores(x):
+        return lambda power, weight: x @ base.T + weight * (x @ term.T) ** power
+
+    assert most_accurate((FEATURES, LABELS), 8, grid, scores) == {"power": power, "weight": weight}
+    blocks = few_shot.blocks
+    monkeypatch.setattr(few_shot, "blocks", lambda rows, width: blocks(rows, 2**22 // 7))
+    assert most_accurate((FEATURES, LABELS), 8, grid, scores) == {"power": power, "weight": weight}
+    assert most_accurate((FEATURES, LABELS), 8, {"power": (1,), "weight": (0.5, 0.5)}, scores)["weight"] == 0.5

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, namespace, to_numpy
-from zeroshift.method import EpisodicMethod, Method
-from zeroshift.methods._shared.towers import PromptedText
-from zeroshift.methods._shared.tuning import AdamW, entropy_of_mean, logits_to_text
+from zeroshift.method import EpisodicMethod, Method, OnlineViewMethod
+from zeroshift.methods._shared.towers import PromptedText, check_classes
+from zeroshift.methods._shared.tuning import AdamW, entropy_of_mean, logits_to_text, tune
 from zeroshift.parameters import Model, Number, model_parameter, parameter
 from zeroshift.views import select_lowest_entropy
 from zeroshift.zero_shot import logits
-
-__all__ = ["MAX_PROTOTYPE_GAP", "TEXT", "EpisodicPromptTuning", "PromptTuned", "check_text"]
 
 TEXT = Model(PromptedText, "zeroshift.encode.prompted_text(encoder, class_names)")
 
@@ -24,6 +23,15 @@ MAX_PROTOTYPE_GAP = 1e-2
 
 It covers rounding in half precision, but not another prompt.
 """
+
+
+def check_start(features: Array, prototypes: Array, made_by: str, fix: str) -> None:
+    """ValueError if the prototypes are other than the features (K, d) where a method starts, made by what is said."""
+    backend = Backend.of(prototypes)
+    with backend.computing():
+        gap = to_numpy(features - backend.asarray(prototypes, backend.xp.float64))
+    if float(np.abs(gap).max()) > MAX_PROTOTYPE_GAP:
+        raise ValueError(f"prototypes differ from the features of {made_by}, where this method starts. Fix: {fix}.")
 
 
 def check_text(
@@ -37,12 +45,7 @@ def check_text(
     `positions` are those of the name in the V prompts of a class. `classifier` makes (K, d) of the features and K; None
     stands for the features themselves. ValueError if the prototypes are others: the method starts there.
     """
-    expected = tuple(prototypes.shape)
-    if (text.n_classes, text.dimension) != expected:
-        raise ValueError(
-            f"text has {text.n_classes} classes in d = {text.dimension}, the prototypes have "
-            f"{expected[0]} in d = {expected[1]}. Fix: make both from the same encoder and class names."
-        )
+    check_classes("text", text, prototypes)
     if text.n_prompts != len(positions):
         wanted = positions[0] if len(positions) == 1 else positions
         raise ValueError(
@@ -54,13 +57,8 @@ def check_text(
         context = backend.asarray(text.context, backend.xp.float64)
         features = backend.asarray(text.features(context), backend.xp.float64)
         own = features if classifier is None else classifier(features, text.n_classes)
-        gap = to_numpy(own - backend.asarray(prototypes, backend.xp.float64))
-    if float(np.abs(gap).max()) > MAX_PROTOTYPE_GAP:
-        start = "text.features(text.context)" if text.n_prompts == 1 else "the method's prototypes_of(text)"
-        raise ValueError(
-            "prototypes differ from the features of text's own context, where this method starts. "
-            f"Fix: prototypes={start}, or zeroshift.encode.make_method."
-        )
+    start = "text.features(text.context)" if text.n_prompts == 1 else "the method's prototypes_of(text)"
+    check_start(own, prototypes, "text's own context", f"prototypes={start}, or zeroshift.encode.make_method")
     return features
 
 
@@ -83,11 +81,10 @@ class PromptTuned(Method):
     )
 
     def _validate(self) -> None:
-        backend = Backend.of(self.prototypes)
-        # (n, width) and (K, d) in float64. Both are shared between copies and never written to.
+        # (n, width) and (V K, d) in float64. Both are shared between copies and never written to.
         self._initial_text: Array = check_text(self.text, self.prototypes, self.name_positions, self._classifier)
-        with backend.computing():
-            self._initial_context: Array = backend.asarray(self.text.context, backend.xp.float64)
+        with Backend.of(self.prototypes).computing():
+            self._initial_context: Array = self.as_float64(self.text.context)
 
     @staticmethod
     def _classifier(text: Array, n_classes: int) -> Array:
@@ -99,31 +96,30 @@ class PromptTuned(Method):
         """The prototypes (K, d) that this method starts from, with the initial words of `text`."""
         return cls._classifier(text.features(text.context), text.n_classes)
 
+    def _new_optimizer(self) -> AdamW:
+        return AdamW(self.rate, weight_decay=self.weight_decay)
+
     def _text_features(self, context: Array) -> Array:
-        """Text features (K, d) in float64."""
-        backend = Backend.of(self.prototypes)
-        return backend.asarray(self.text.features(context), backend.xp.float64)
+        """Text features (V K, d) in float64. Those of the initial context are known."""
+        return self._initial_text if context is self._initial_context else self.as_float64(self.text.features(context))
 
-    def _context_gradient(self, context: Array, text_gradient: Array) -> Array:
-        """Gradient (n, width) with respect to the context, from that with respect to the text features (K, d)."""
-        backend = Backend.of(self.prototypes)
-        return backend.asarray(self.text.pull_back(context, text_gradient), backend.xp.float64)
+    def _pull_back(self, context: Array, text_gradient: Array) -> Array:
+        """Gradient with respect to the context, from that with respect to its text features (V K, d)."""
+        return self.as_float64(self.text.pull_back(context, text_gradient))
 
-    def _text_and_pull_back(self, context: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """Text features (K, d), and the function from a gradient with respect to them to that of the context."""
-        backend = Backend.of(self.prototypes)
+    def _linearize(self, context: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """Text features (V K, d), and `_pull_back` at this context."""
+        if context is self._initial_context:
+            return self._initial_text, partial(self._pull_back, context)
         text, pull_back = self.text.linearize(context)
-        return backend.asarray(text, backend.xp.float64), lambda gradient: backend.asarray(
-            pull_back(gradient), backend.xp.float64
-        )
+        return self.as_float64(text), lambda gradient: self.as_float64(pull_back(gradient))
 
 
 class EpisodicPromptTuning(PromptTuned, EpisodicMethod):
     """TPT and its variants: for each image, some steps of AdamW on the context, which is then restored.
 
-    The context is tuned on some of the image's views, then the image itself is predicted. By default the loss is the
-    entropy of the mean prediction of the most confident views. A subclass may override `_select_views` (which views)
-    and `_text_gradient` (the gradient of the loss).
+    The context is tuned on some of the image's views, then the image itself is predicted. A subclass may say otherwise
+    which views (`_select_views`), and which loss (`_loss`).
     """
 
     needs = ("prototypes", "views", "text")
@@ -138,29 +134,41 @@ class EpisodicPromptTuning(PromptTuned, EpisodicMethod):
     steps: int = parameter(Number(low=1, integer=True), "Steps of AdamW per image.", default=1)
 
     def _episodes(self, views: Array) -> Array:
-        xp = namespace(views)
-        return xp.stack([self._episode(image) for image in views])
+        return namespace(views).stack([self._episode(image) for image in views])
 
     def _episode(self, views: Array) -> Array:
         """Scores (K,) of one image, view 0 of `views` (V, d)."""
-        return logits(views[:1, :], self._text_features(self._tuned_context(views)), self.logit_scale)[0]
+        kept = views[self._select_views(logits(views, self._initial_text, self.logit_scale)), :]
 
-    def _tuned_context(self, views: Array) -> Array:
-        """The context (n, width) after the steps for one image."""
-        context, text = self._initial_context, self._initial_text
-        kept = views[self._select_views(logits(views, text, self.logit_scale)), :]
-        optimizer = AdamW(self.rate, weight_decay=self.weight_decay)
-        for step in range(self.steps):
-            text = self._text_features(context) if step else text
-            gradient = self._context_gradient(context, self._text_gradient(kept, text))
-            context = optimizer.step(context, gradient)
-        return context
+        def gradient(context: Array) -> tuple[Array, Array]:
+            text, pull_back = self._linearize(context)
+            loss, slope = self._loss(kept, text)
+            return loss, pull_back(slope)
+
+        context, _ = tune(self._initial_context, gradient, self._new_optimizer(), self.steps)
+        return logits(views[:1, :], self._text_features(context), self.logit_scale)[0]
 
     def _select_views(self, scores: Array) -> Array:
         """Indices of the views used in the loss, from the logits (V, K) of all views under the initial prompt."""
         return select_lowest_entropy(scores, self.view_ratio)
 
-    def _text_gradient(self, kept: Array, text: Array) -> Array:
-        """Gradient (K, d) of the loss on the kept views (n, d) with respect to the text features (K, d)."""
-        _, gradient = entropy_of_mean(logits(kept, text, self.logit_scale))
-        return logits_to_text(gradient, kept, self.logit_scale)
+    def _loss(self, kept: Array, text: Array) -> tuple[Array, Array]:
+        """The entropy of the mean prediction of the kept views (n, d), and its gradient for the text features."""
+        loss, gradient = entropy_of_mean(logits(kept, text, self.logit_scale))
+        return loss, logits_to_text(gradient, kept, self.logit_scale)
+
+
+class OnlinePromptTuning(PromptTuned, OnlineViewMethod):
+    """An online method that tunes prompts on the views of each image: `plan` gets the views (V, d) of one image.
+
+    A single feature is an image with one view.
+    """
+
+    needs = ("prototypes", "views", "text")
+    takes = ()
+
+    def observe(self, features: Array) -> Array:
+        return features[:, None, :]
+
+    def observe_views(self, views: Array) -> Array:
+        return views[None, ...]

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from zeroshift.arrays import Array, namespace, to_numpy
+from zeroshift.arrays import Array, Backend, namespace, to_numpy
 from zeroshift.frozen import Expression
 from zeroshift.parameters import Number
-from zeroshift.zero_shot import TIE
 
 __all__ = [
     "SHARPNESS",
-    "SingleSampleStats",
     "exponential_kernel",
     "frozen_votes",
     "inner_products",
     "normalize_rows",
-    "single_sample_stats",
+    "one_hot",
     "unit_rows",
 ]
 
@@ -56,35 +52,6 @@ def inner_products(features: Array, rows: Array) -> Array:
     return features @ rows.T if features.shape[0] > 1 else (rows @ features[0])[None, :]
 
 
-class SingleSampleStats(NamedTuple):
-    """The zero-shot prediction for one sample."""
-
-    logits: Array
-    """(1, K), in the library and on the device of the features."""
-    probabilities: np.ndarray
-    """(K,), in NumPy."""
-    k: int
-    """The pseudo-class."""
-    entropy: float
-
-
-def single_sample_stats(features: Array, text: Array, logit_scale: float) -> SingleSampleStats:
-    """Logits, class and entropy of one sample (1, d).
-
-    >>> one = single_sample_stats(np.array([[0.8, 0.6]]), np.eye(2), 5.0)
-    >>> one.k, round(one.entropy, 4)
-    (0, 0.5822)
-    """
-    logits = logit_scale * inner_products(features, text)
-    # The rest in NumPy: on a GPU, class and entropy would take ten kernel launches and two synchronisations.
-    scores = to_numpy(logits)[0]
-    scores = scores - scores.max()
-    y = np.exp(scores)
-    total = y.sum()
-    y /= total
-    return SingleSampleStats(logits, y, int((scores >= -TIE).argmax()), float(np.log(total) - y @ scores))
-
-
 def normalize_rows(weights: Array) -> Array:
     """Each row of non-negative weights divided by its sum; a row of zeros becomes uniform.
 
@@ -97,6 +64,18 @@ def normalize_rows(weights: Array) -> Array:
     total = xp.sum(weights, axis=-1, keepdims=True)
     empty = total <= 0
     return xp.where(empty, 1 / weights.shape[-1], weights / xp.where(empty, xp.ones_like(total), total))
+
+
+def one_hot(classes: Array, n_classes: int) -> Array:
+    """Class indices (..., n) as float64 rows (..., n, K) of zeros and a one.
+
+    >>> one_hot(np.array([2, 0]), 3)
+    array([[0., 0., 1.],
+           [1., 0., 0.]])
+    """
+    xp = namespace(classes)
+    columns = xp.arange(n_classes, device=Backend.of(classes).device)
+    return xp.astype(classes[..., None] == columns, xp.float64)
 
 
 def unit_rows(rows: Array) -> Array:

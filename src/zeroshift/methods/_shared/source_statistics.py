@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from zeroshift.arrays import Array, Backend, as_floats, check_matrix, namespace
+import numpy as np
+
+from zeroshift.arrays import Array, Backend, check_matrix, namespace
+from zeroshift.methods._shared.similarity import unit_rows
 from zeroshift.methods._shared.towers import PromptedVision
+from zeroshift.methods._shared.tuning import checked_start
 from zeroshift.parameters import Number
 from zeroshift.views import entropy
 from zeroshift.zero_shot import logits
-
-__all__ = ["Moments", "checked_source", "distance", "distance_gradient", "moments", "source_statistics"]
 
 
 class Moments(NamedTuple):
@@ -48,24 +51,11 @@ def distance_gradient(states: Array, target: Moments, std_weight: float) -> Arra
 
     Where a distance or a deviation is exactly 0, and has no gradient, this is 0.
     """
-    mean, std = moments(states)
-    to_mean, to_std = _direction(mean - target.mean), std_weight * _direction(std - target.std)
-    count = states.shape[0]
-    return to_mean / count + _divide(to_std, std) * (states - mean) / max(count - 1, 1)
-
-
-def _direction(vector: Array) -> Array:
-    return _divide(vector, namespace(vector).linalg.vector_norm(vector))
-
-
-def _divide(numerator: Array, denominator: Array) -> Array:
-    """numerator / denominator, and 0 where the denominator is 0."""
-    xp = namespace(denominator)
-    zero = denominator == 0
-    return xp.where(zero, xp.zeros_like(numerator), numerator / xp.where(zero, xp.ones_like(denominator), denominator))
-
-
-FIX = "Fix: source=source_statistics(vision, images, prototypes)"
+    (mean, std), count = moments(states), states.shape[0]
+    to_mean, to_std = unit_rows(mean - target.mean), std_weight * unit_rows(std - target.std)
+    xp = namespace(states)
+    per_state = to_std / xp.where(std > 0, std, xp.inf)
+    return to_mean / count + per_state * (states - mean) / max(count - 1, 1)
 
 
 def source_statistics(
@@ -96,40 +86,37 @@ def source_statistics(
     batch_size = int(Number(1, integer=True).check("batch_size", batch_size))
     bound = math.log(prototypes.shape[0]) / 2 - 1 if max_entropy is None else float(max_entropy)
     backend = Backend.of(prototypes)
-    kept, n_kept = [], 0
+    kept: list[Array] = []
     with backend.computing():
         wide = backend.asarray(prototypes, backend.xp.float64)
         for start in range(0, images.shape[0], batch_size):
             output = vision.encode(images[start : start + batch_size], None)
             features, states = (backend.asarray(array, backend.xp.float64) for array in output)
             kept.append(states[entropy(logits(features, wide, logit_scale)) < bound])
-            n_kept += kept[-1].shape[0]
-            if n_kept >= limit:
+            if sum(map(len, kept)) >= limit:
                 break
-        if n_kept < 2:
+        states = backend.xp.concat(kept)[:limit]
+        if len(states) < 2:
             raise ValueError(
-                f"{n_kept} of {images.shape[0]} images have a prediction of entropy below max_entropy = {bound:.3g}; "
-                "at least two are needed. Fix: more images, or a larger max_entropy, log(K) to keep nearly all."
+                f"{len(states)} of {images.shape[0]} images have a prediction of entropy below max_entropy = "
+                f"{bound:.3g}; at least two are needed. Fix: more images, or a larger max_entropy, log(K) to keep "
+                "nearly all."
             )
-        return moments(backend.xp.concat(kept)[:limit])
+        return moments(states)
 
 
-def checked_source(source: Any, vision: PromptedVision, backend: Backend) -> tuple[Array, Array]:
-    """A user's pair (mean, std), copied to `backend` in float64; an error if it does not fit `vision`."""
+def checked_source(
+    source: Any, names: tuple[str, str], shape: Callable[[Any], tuple[int, ...]], fix: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """A user's pair of arrays, of which the second holds nothing negative, in float64; an error that names the part.
+
+    `shape` of a part is the shape that it must have.
+    """
     if not isinstance(source, (tuple, list)) or len(source) != 2:
-        raise TypeError(f"source must be a pair (mean, std); got {type(source).__name__}. {FIX}.")
-    parts = []
-    for name, given in zip(("mean", "std"), source, strict=True):
-        given = as_floats(f"source {name}", given)
-        if tuple(given.shape) != (vision.width,):
-            raise ValueError(
-                f"source's {name} must be an array of shape ({vision.width},), like a state; "
-                f"got shape {tuple(given.shape)}. {FIX}."
-            )
-        with backend.computing():
-            parts.append(backend.copy(backend.asarray(given, backend.xp.float64)))
-        if not bool(backend.xp.all(backend.xp.isfinite(parts[-1]))):
-            raise ValueError(f"source's {name} holds NaN or infinity. {FIX}.")
-    if bool((parts[1] < 0).any()):
-        raise ValueError(f"source's std holds a negative number. {FIX}.")
-    return parts[0], parts[1]
+        raise TypeError(f"source must be a pair ({', '.join(names)}); got {type(source).__name__}. Fix: {fix}.")
+    first, second = (
+        checked_start(f"source's {name}", given, shape(given), fix) for name, given in zip(names, source, strict=True)
+    )
+    if second.min() < 0:
+        raise ValueError(f"source's {names[1]} must be at least 0; it has {second.min():g}. Fix: {fix}.")
+    return first, second

@@ -47,6 +47,16 @@ class Tower(ABC):
         return self
 
 
+def check_classes(name: str, model: PromptedText | DeepPrompts, prototypes: Array) -> None:
+    """ValueError unless the model has the classes and the dimension of the prototypes."""
+    k, d = prototypes.shape
+    if (model.n_classes, model.dimension) != (k, d):
+        raise ValueError(
+            f"{name} has {model.n_classes} classes in d = {model.dimension}, the prototypes have {k} in d = {d}. "
+            "Fix: make both from the same encoder and class names."
+        )
+
+
 class PromptedText(Tower):
     """The text side for K classes: prompts that contain the same tunable context, such as "a photo of a"."""
 

@@ -3,25 +3,58 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from zeroshift.arrays import Array, checked_labelled, is_array, to_numpy
+from zeroshift.arrays import Array, Backend, checked_labelled, to_numpy
 from zeroshift.method import Method
-from zeroshift.methods._shared.training import batches, checked_order, epoch_batches, warm_cosine_rate
+from zeroshift.methods._shared.training import checked_order, epoch_batches, warm_cosine_rate
+from zeroshift.methods._shared.tuning import SGD, checked_start, tune
 from zeroshift.parameters import Number, Optional, array_parameter, parameter, state
 from zeroshift.serialization import restoring
 
-__all__ = ["MOMENTUM", "TrainedPrompts", "checked_start"]
-
 MOMENTUM = 0.9
 
-EPOCHS = ((1, 50), (4, 100))
+EPOCHS = ((1, 50), (4, 100), (np.inf, 200))
 """Most samples per class, and CoOp's number of epochs."""
 
-MOST_EPOCHS = 200
+
+def planned_epochs(
+    samples: int, epochs: int, batch_size: int, rate: float, seed: int, order: np.ndarray | None
+) -> Iterator[tuple[float, list[np.ndarray]]]:
+    """CoOp's step size of each epoch, and the numbers of the samples in each of its steps."""
+    planned = epoch_batches(samples, epochs, batch_size, drop_last=True, seed=seed, order=order)
+    return ((warm_cosine_rate(epoch, epochs, rate), steps) for epoch, steps in enumerate(planned))
+
+
+def descend(
+    value: Array,
+    gradient: Callable[[np.ndarray, Array], tuple[Any, Array]],
+    planned: Iterable[tuple[float, list[np.ndarray]]],
+    weight_decay: float,
+    weights: np.ndarray | None = None,
+) -> tuple[Array, np.ndarray]:
+    """The value after epochs of SGD, or with `weights` (epochs,) the sum of those after each epoch, times these; and
+    the loss of each step. `gradient` of the numbers of some samples and a value is the loss and its gradient."""
+    optimizer, losses, mean = SGD(0.0, momentum=MOMENTUM, weight_decay=weight_decay), [], 0 * value
+    for epoch, (rate, steps) in enumerate(planned):
+        optimizer.rate = rate
+        for rows in steps:
+            value, found = tune(value, partial(gradient, rows), optimizer)
+            losses += found
+        if weights is not None:
+            mean = mean + float(weights[epoch]) * value
+    return (value if weights is None else mean), np.array([float(loss) for loss in losses], dtype=np.float64)
+
+
+class Trained(NamedTuple):
+    """What was trained, and the loss of each step."""
+
+    values: Array
+    losses: Array
 
 
 class TrainedPrompts(Method):
@@ -29,11 +62,11 @@ class TrainedPrompts(Method):
     first epoch of small steps, then half a cosine.
 
     What was trained is the state: loading a file does not train again, and `reset` keeps it. A subclass defines
-    `_start` and `_train`.
+    `_default_start` and `_gradient`.
     """
 
     protocol = "few-shot"
-    computes_in = None
+    initial: Array | None
 
     support: tuple[Array, np.ndarray] = array_parameter(
         "Labelled samples: unit-length features (n, d) and class indices (n,)."
@@ -66,8 +99,8 @@ class TrainedPrompts(Method):
     )
 
     # A reset leaves what was trained: training again would give the same.
-    _trained: Any = state(
-        lambda self: self.__dict__.get("_trained") or (self._start() if restoring() else self._train()),
+    _trained: Trained = state(
+        lambda self: self.__dict__.get("_trained") or self._train(),
         saved_as="",
         merge=lambda mine, theirs: mine,  # the same, by the same parameters
     )
@@ -81,43 +114,47 @@ class TrainedPrompts(Method):
         self._check_support()
         self._labels: np.ndarray = to_numpy(self.support[1])
         self.order = checked_order(self.order, self._n_epochs, len(self._labels))
+        self._start = self._default_start()
+        if self.initial is not None:
+            shape = tuple(self._start.shape)
+            self._start = self.initial = checked_start("initial", self.initial, shape, f"an array of shape {shape}")
 
     def _check_support(self) -> None:
         self.support = checked_labelled("support", self.support, self.prototypes)
 
     @abstractmethod
-    def _start(self) -> Any:
-        """What is trained, before training: a named tuple with the field `losses`, in the shapes of the result."""
+    def _default_start(self) -> np.ndarray:
+        """Where training starts if `initial` is None."""
 
     @abstractmethod
-    def _train(self) -> Any:
-        """The same after training."""
+    def _gradient(self, rows: np.ndarray, values: Array) -> tuple[Any, Array]:
+        """The mean loss of these support samples, and its gradient for what is trained."""
+
+    def _first_values(self) -> Array:
+        return self.as_float64(self._start)
+
+    def _train(self, weights: np.ndarray | None = None) -> Trained:
+        if restoring():  # what was trained is in the file
+            return Trained(self._first_values(), self.zeros(len(self.rates)))
+        start = self._first_values()
+        values, losses = descend(start, self._gradient, self._planned(), self.weight_decay, weights)
+        return Trained(values, self.as_own(losses))
+
+    def _planned(self) -> Iterator[tuple[float, list[np.ndarray]]]:
+        samples = len(self._labels)
+        return planned_epochs(samples, self._n_epochs, self.batch_size, self.rate, self.seed, self.order)
+
+    def _batch(self, rows: np.ndarray) -> tuple[Array, Array]:
+        """Features (n, d) and labels (n,) of support samples."""
+        index = Backend.of(self.prototypes).index
+        return self.as_float64(self.support[0][index(rows)]), index(self._labels[rows])
 
     @property
     def _n_epochs(self) -> int:
         if self.epochs is not None:
             return self.epochs
         shots = int(np.bincount(self._labels).max())
-        return next((epochs for most, epochs in EPOCHS if shots <= most), MOST_EPOCHS)
-
-    def _steps(self) -> Iterator[tuple[int, float, np.ndarray]]:
-        """The number of each step, its step size, and the numbers of its support samples."""
-        epochs = self._n_epochs
-        planned = epoch_batches(
-            len(self._labels), epochs, self.batch_size, drop_last=True, seed=self.seed, order=self.order
-        )
-        number = 0
-        for epoch, rows_of_steps in enumerate(planned):
-            for rows in rows_of_steps:
-                yield number, warm_cosine_rate(epoch, epochs, self.rate), rows
-                number += 1
-
-    @property
-    def _steps_per_epoch(self) -> int:
-        return len(batches(np.arange(len(self._labels)), self.batch_size, drop_last=True))
-
-    def _no_losses(self) -> Array:
-        return self.zeros(self._n_epochs * self._steps_per_epoch)
+        return next(epochs for most, epochs in EPOCHS if shots <= most)
 
     @property
     def losses(self) -> np.ndarray:
@@ -127,17 +164,4 @@ class TrainedPrompts(Method):
     @property
     def rates(self) -> np.ndarray:
         """The step size of each step."""
-        rates = [warm_cosine_rate(epoch, self._n_epochs, self.rate) for epoch in range(self._n_epochs)]
-        return np.repeat(rates, self._steps_per_epoch)
-
-
-def checked_start(name: str, given: Any, shape: tuple[int, ...], fix: str) -> np.ndarray:
-    """Initial values that the caller gives, as a float64 NumPy array of its own; an error that names them if wrong."""
-    if not is_array(given):
-        raise TypeError(f"{name} must be an array; got {type(given).__name__}. Fix: {fix}.")
-    if tuple(given.shape) != shape:
-        raise ValueError(f"{name} must have the shape {shape}; got {tuple(given.shape)}. Fix: {fix}.")
-    array = to_numpy(given)
-    if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
-        raise ValueError(f"{name} must hold finite numbers; it has NaN, infinity or {array.dtype}. Fix: {fix}.")
-    return array.astype(np.float64)
+        return np.array([rate for rate, steps in self._planned() for _ in steps])

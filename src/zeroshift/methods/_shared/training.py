@@ -4,32 +4,17 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, Labelled, as_array, to_numpy
-from zeroshift.methods._shared.few_shot import FewShotMethod, row_blocks
+from zeroshift.methods._shared.few_shot import FewShotMethod, correct, labelled_blocks
 from zeroshift.methods._shared.tuning import SGD, AdamW
 from zeroshift.parameters import Number, array_parameter, parameter, state
 from zeroshift.serialization import restoring
-
-__all__ = [
-    "WARM_UP_RATE",
-    "Adam",
-    "Trained",
-    "TrainedMethod",
-    "accuracy_on",
-    "batches",
-    "checked_order",
-    "cosine_rate",
-    "epoch_batches",
-    "label_loss",
-    "train",
-    "warm_cosine_rate",
-]
+from zeroshift.zero_shot import log_softmax
 
 WARM_UP_RATE = 1e-5
 """Learning rate of the first epoch."""
@@ -53,25 +38,24 @@ def cosine_rate(step: int, steps: int, rate: float) -> float:
     return rate * (1 + math.cos(math.pi * step / steps)) / 2
 
 
-def batches(order: np.ndarray, size: int, *, drop_last: bool) -> list[np.ndarray]:
-    """The samples of one epoch in batches of `size`. With `drop_last`, an incomplete last batch is left out, unless it
-    is the only one.
+def steps_per_epoch(samples: int, size: int, *, drop_last: bool) -> int:
+    """Number of batches of `size`. With `drop_last`, an incomplete last batch is left out, unless it is the only one.
 
-    >>> [batch.tolist() for batch in batches(np.array([3, 0, 2, 4, 1]), 2, drop_last=True)]
-    [[3, 0], [2, 4]]
+    >>> [steps_per_epoch(samples, 2, drop_last=True) for samples in (1, 4, 5)]
+    [1, 2, 2]
     """
-    end = len(order) // size * size if drop_last and len(order) >= size else len(order)
-    return [order[start : start + size] for start in range(0, end, size)]
+    return max(1, samples // size) if drop_last else -(-samples // size)
 
 
 def epoch_batches(
     samples: int, epochs: int, size: int, *, drop_last: bool, seed: int, order: np.ndarray | None = None
 ) -> Iterator[list[np.ndarray]]:
     """The batches of each epoch, in a random order of the samples, or in that of the rows of `order`."""
+    steps = steps_per_epoch(samples, size, drop_last=drop_last)
     for epoch in range(epochs):
         # The first stream of random numbers, (seed, 0), is left for initial parameters.
         drawn = np.random.default_rng([seed, epoch + 1]).permutation(samples) if order is None else order[epoch]
-        yield batches(drawn, size, drop_last=drop_last)
+        yield [drawn[step * size : (step + 1) * size] for step in range(steps)]
 
 
 def checked_order(order: Any, epochs: int, samples: int) -> np.ndarray | None:
@@ -90,9 +74,8 @@ def checked_order(order: Any, epochs: int, samples: int) -> np.ndarray | None:
         )
     wrong = (np.sort(values, axis=1) != np.arange(samples)).any(axis=1)
     if wrong.any():
-        row = int(np.argmax(wrong))
         raise ValueError(
-            f"order row {row} must contain each index from 0 to {samples - 1} once; it does not. "
+            f"order row {int(np.argmax(wrong))} must contain each index from 0 to {samples - 1} once; it does not. "
             "Fix: numpy.random.default_rng().permutation(n) for each row."
         )
     return values.astype(np.int64)
@@ -107,16 +90,11 @@ def label_loss(logits: Array, labels: Array) -> tuple[Array, Array]:
            [ 0.25  , -0.25  ]]))
     """
     backend = Backend.of(logits)
-    xp, n = backend.xp, logits.shape[0]
-    rows = xp.arange(n, device=backend.device)
-    shifted = logits - xp.max(logits, axis=1, keepdims=True)
-    own = shifted[rows, labels]
-    gradient = xp.exp(shifted)
-    total = xp.sum(gradient, axis=1, keepdims=True)
-    loss = xp.mean(xp.log(total[:, 0]) - own)
-    gradient /= n * total
-    gradient[rows, labels] -= 1 / n
-    return loss, gradient
+    rows = backend.index(np.arange(logits.shape[0]))
+    log_y = log_softmax(logits)
+    gradient = backend.xp.exp(log_y)
+    gradient[rows, labels] -= 1
+    return -log_y[rows, labels].mean(), gradient / len(rows)
 
 
 class Adam(AdamW):
@@ -134,34 +112,10 @@ class Adam(AdamW):
         return super().step(parameter, gradient + self._l2 * parameter)
 
 
-def accuracy_on(
-    samples: Labelled | None, scores: Callable[[Sequence[Array], Array], Array], width: int
-) -> Callable[[Sequence[Array]], float] | None:
-    """A function of parameters: how accurate the scores are on labelled samples; None without samples.
+class Trained(NamedTuple):
+    """What training results in."""
 
-    `scores` is a function of parameters and features in float64, and needs `width` numbers per sample.
-    """
-    if samples is None:
-        return None
-    features, labels = samples
-    backend = Backend.of(features)
-
-    def accuracy(parameters: Sequence[Array]) -> float:
-        right = 0
-        for block in row_blocks(len(labels), width, backend):
-            found = to_numpy(scores(parameters, backend.asarray(features[block], backend.xp.float64)))
-            right += int((found.argmax(axis=1) == labels[block]).sum())
-        return right / len(labels)
-
-    return accuracy
-
-
-@dataclass
-class Trained:
-    """What training results in, as a piece of state."""
-
-    parameters: tuple[Array, ...]
-    """In float64."""
+    parameters: Array
     losses: np.ndarray
     """Mean loss of each batch before its step."""
     accuracies: np.ndarray
@@ -169,89 +123,20 @@ class Trained:
     epoch: int
     """Number of epochs after which the parameters are taken."""
 
-    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        arrays = {f"parameters_{i}": parameter for i, parameter in enumerate(self.parameters)}
-        return {**arrays, "losses": self.losses, "accuracies": self.accuracies}, {"epoch": self.epoch}
-
-    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> Trained:
-        """What `state` returned; ValueError if its shapes are others."""
-        for name, own in self.state()[0].items():
-            if tuple(arrays[name].shape) != tuple(own.shape):
-                raise ValueError(f"{name} has the shape {tuple(arrays[name].shape)}, not {tuple(own.shape)}")
-        if type(values["epoch"]) is not int or values["epoch"] < 0:
-            raise ValueError(f"epoch must be an integer of at least 0; it is {values['epoch']!r}.")
-        parameters = tuple(arrays[f"parameters_{i}"] for i in range(len(self.parameters)))
-        losses, accuracies = (to_numpy(arrays[name]) for name in ("losses", "accuracies"))
-        return replace(self, parameters=parameters, losses=losses, accuracies=accuracies, epoch=values["epoch"])
-
-
-def train(
-    support: Labelled,
-    start: Sequence[Array],
-    gradients: Callable[[Sequence[Array], Array, Array], tuple[Array, Sequence[Array]]],
-    *,
-    optimizers: Sequence[AdamW | SGD],
-    epochs: int,
-    batch_size: int,
-    drop_last: bool,
-    rate: Callable[[int, int], float],
-    seed: int,
-    order: np.ndarray | None = None,
-    accuracy: Callable[[Sequence[Array]], float] | None = None,
-) -> Trained:
-    """Gradient steps from the parameters `start`, float64 arrays with one optimizer each.
-
-    While a state file is loaded, nothing is trained: what was learned is in the file.
-
-    Parameters
-    ----------
-    gradients : of parameters, features (n, d) and labels (n,): the mean loss and its gradient for each parameter.
-    rate : the learning rate, of the number of the epoch and the number of the step.
-    seed, order : see `epoch_batches`.
-    accuracy : of parameters: by this the epoch is chosen, the first of equally good ones. Without it the last is taken.
-    """
-    features, labels = support
-    backend = Backend.of(features)
-    samples = len(labels)
-    steps = epochs * len(batches(np.arange(samples), batch_size, drop_last=drop_last))
-    parameters = tuple(start)
-    if restoring():
-        return Trained(parameters, np.zeros(steps), np.zeros(0 if accuracy is None else epochs), epochs)
-    on_device = backend.index(labels)
-    losses: list[Array] = []
-    accuracies: list[float] = []
-    best, best_epoch = parameters, epochs if accuracy is None else 0
-    planned = epoch_batches(samples, epochs, batch_size, drop_last=drop_last, seed=seed, order=order)
-    for epoch, planned_batches in enumerate(planned):
-        for rows in planned_batches:
-            batch, batch_labels = features, on_device
-            if len(rows) < samples:
-                index = backend.index(rows)
-                batch, batch_labels = features[index], on_device[index]
-            loss, slopes = gradients(parameters, batch, batch_labels)
-            now = rate(epoch, len(losses))
-            for optimizer in optimizers:
-                optimizer.rate = now
-            parameters = tuple(
-                optimizer.step(parameter, slope)
-                for optimizer, parameter, slope in zip(optimizers, parameters, slopes, strict=True)
-            )
-            losses.append(loss)
-        if accuracy is not None:
-            accuracies.append(accuracy(parameters))
-            if accuracies[-1] > max(accuracies[:-1], default=-1.0):
-                best, best_epoch = parameters, epoch + 1
-    values = np.array([float(loss) for loss in losses], dtype=np.float64)
-    return Trained(parameters if accuracy is None else best, values, np.array(accuracies), best_epoch)
-
 
 class TrainedMethod(FewShotMethod):
     """A classifier whose parameters are trained once, on the support samples, when the method is made.
 
-    A subclass defines `_train`, and `_derive`, which computes what prediction needs from `_trained`.
+    A subclass defines where training starts (`_start`), the `_optimizer`, the loss (`_loss`), the scores during the
+    training (`_scores`), and `_derive`, which computes what prediction needs from `_trained`.
     """
 
+    drop_last: ClassVar[bool] = True
+    """Whether an incomplete last batch of an epoch is left out."""
+
     epochs: int | None
+    batch_size: int
+    rate: float
     seed: int = parameter(Number(low=0, integer=True), "Seed of the order of the samples.", default=0)
     order: Array | None = array_parameter(
         "The order of the support samples in each epoch, (epochs, n), in place of a random one.", default=None
@@ -262,30 +147,81 @@ class TrainedMethod(FewShotMethod):
         lambda self: self.__dict__.get("_trained") or self._train(),
         saved_as="",
         merge=lambda mine, theirs: mine,  # the same, by the same parameters
-        check=lambda self, trained: self._check_trained(trained),
     )
 
     def _validate(self) -> None:
         super()._validate()
         self.order = checked_order(self.order, self._epochs, len(self.support[1]))
 
+    @abstractmethod
+    def _start(self) -> Array:
+        """The parameters before the first step, in float64."""
+
+    @abstractmethod
+    def _optimizer(self) -> AdamW | SGD: ...
+
+    @abstractmethod
+    def _loss(self, parameters: Array, x: Array, labels: Array) -> tuple[Array, Array]:
+        """The mean loss of features (n, d) with labels (n,), and its gradient for the parameters."""
+
+    @abstractmethod
+    def _scores(self, parameters: Array, x: Array) -> Array:
+        """Scores (n, K) of features (n, d) with such parameters."""
+
     @property
     def _epochs(self) -> int:
-        """The number of epochs."""
         assert self.epochs is not None
         return self.epochs
+
+    @property
+    def _steps(self) -> int:
+        return self._epochs * steps_per_epoch(len(self.support[1]), self.batch_size, drop_last=self.drop_last)
+
+    @property
+    def _selection(self) -> Labelled | None:
+        """The samples by which the epoch is chosen. Without them the last is taken."""
+        return self.validation
+
+    def _rate(self, epoch: int, step: int) -> float:
+        return warm_cosine_rate(epoch, self._epochs, self.rate)
 
     def _fit(self) -> None:
         """Nothing: what is learned is a piece of state."""
 
-    @abstractmethod
     def _train(self) -> Trained:
-        """The parameters learned from `support`."""
+        parameters, selection = self._start(), self._selection
+        if restoring():  # what was learned is in the file
+            none = np.zeros(0 if selection is None else self._epochs)
+            return Trained(parameters, np.zeros(self._steps), none, self._epochs)
+        features, (_, labels), optimizer = self._support64, self.support, self._optimizer()
+        index = Backend.of(features).index
+        best, best_epoch = parameters, 0
+        losses: list[float] = []
+        accuracies: list[float] = []
+        planned = epoch_batches(
+            len(labels), self._epochs, self.batch_size, drop_last=self.drop_last, seed=self.seed, order=self.order
+        )
+        for epoch, epoch_rows in enumerate(planned):
+            for rows in epoch_rows:
+                loss, gradient = self._loss(parameters, features[index(rows)], index(labels[rows]))
+                optimizer.rate = self._rate(epoch, len(losses))
+                parameters = optimizer.step(parameters, gradient)
+                losses.append(float(loss))
+            if selection is not None:
+                accuracies.append(self._accuracy(parameters, selection))
+            if selection is None or accuracies[-1] > max(accuracies[:-1], default=-1.0):
+                best, best_epoch = parameters, epoch + 1
+        return Trained(best, np.array(losses), np.array(accuracies), best_epoch)
 
-    def _check_trained(self, trained: Trained) -> None:
-        """ValueError for what no training leads to."""
+    def _accuracy(self, parameters: Array, samples: Labelled) -> float:
+        blocks = labelled_blocks(samples, max(len(self.support[1]), self.n_classes, self.dimension))
+        return sum(correct(self._scores(parameters, x), labels) for x, labels in blocks) / len(samples[1])
 
     @property
     def losses(self) -> np.ndarray:
         """The mean loss of each batch of the training, before its step."""
         return self._trained.losses.copy()
+
+    @property
+    def chosen(self) -> dict[str, float]:
+        return {**self._chosen, "epochs": self._trained.epoch}

@@ -1,31 +1,80 @@
-"""Gradient steps without a tracing library: AdamW, and the losses of tuning methods with their gradients.
+"""Gradient steps without a tracing library: the loop over steps, optimizers, and losses of tuning methods.
 
-AdamW (Loshchilov and Hutter, 2019) works on plain arrays. Each loss returns its value and its gradient in closed form.
+Everything works on plain arrays. Each loss returns its value and its gradient in closed form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
-from zeroshift.arrays import Array, namespace, to_numpy
+import numpy as np
+
+from zeroshift.arrays import Array, as_array, is_array, namespace, to_numpy
 from zeroshift.methods._shared.similarity import TINY
 from zeroshift.state_checks import check_seen
 from zeroshift.zero_shot import log_softmax
 
-__all__ = [
-    "SGD",
-    "AdamW",
-    "cross_entropy",
-    "entropy_of_each",
-    "entropy_of_mean",
-    "logits_to_text",
-    "through_unit_rows",
-]
+
+def tune(
+    value: Array, gradient: Callable[[Array], tuple[Any, Array]], optimizer: Optimizer, steps: int = 1
+) -> tuple[Array, list[Any]]:
+    """The value after some steps of an optimizer, and the loss before each of them.
+
+    `gradient` of a value is the loss and its gradient. Instead of the loss it may return whatever else a method needs.
+
+    >>> import numpy as np
+    >>> tune(np.array([1.0]), lambda x: (float(x[0] ** 2), 2 * x), SGD(rate=0.25), steps=2)
+    (array([-0.2]), [1.0, 0.25])
+    """
+    losses = []
+    for _ in range(steps):
+        loss, slope = gradient(value)
+        value = optimizer.step(value, slope)
+        losses.append(loss)
+    return value, losses
 
 
-class AdamW:
-    """Updates one array. Each `step` returns the updated array; moments are kept until `reset`.
+class Optimizer(ABC):
+    """Updates one array. `step` replaces what is remembered of earlier steps, so a shallow copy is independent.
+
+    Parameters
+    ----------
+    rate : step size.
+    weight_decay : see the subclass.
+    """
+
+    names: ClassVar[tuple[str, ...]]
+    """What is remembered of earlier steps: arrays of the shape of the updated one."""
+
+    def __init__(self, rate: float, weight_decay: float) -> None:
+        self.rate, self.weight_decay = rate, weight_decay
+        self.steps = 0
+        self._moments: tuple[Array, ...] = ()
+
+    @abstractmethod
+    def step(self, parameter: Array, gradient: Array) -> Array:
+        """The parameter after one step against the gradient. Neither array is changed."""
+
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """What is remembered, for a method that continues from it; no arrays before the first step."""
+        return dict(zip(self.names, self._moments, strict=False)), {"steps": self.steps}
+
+    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
+        """Restore what `state` returned."""
+        self.steps, self._moments = int(values["steps"]), tuple(arrays[name] for name in self.names if name in arrays)
+
+    def check(self, parameter: Array, n_seen: int) -> None:
+        """ValueError if what was restored does not fit `parameter`, or the steps not the samples seen."""
+        check_seen("steps", self.steps, n_seen)
+        if [moment.shape for moment in self._moments] != [parameter.shape] * (len(self.names) if self.steps else 0):
+            raise ValueError(f"{self.names} do not fit {self.steps} steps of an array of shape {parameter.shape}")
+
+
+class AdamW(Optimizer):
+    """AdamW (Loshchilov and Hutter, 2019). Each step also shrinks the array by `weight_decay` times `rate`.
 
     The first step moves every coordinate by `rate * g / (|g| + eps)`, however large the gradient g is:
 
@@ -35,11 +84,11 @@ class AdamW:
 
     Parameters
     ----------
-    rate : step size.
     betas : share of the first and of the second moment kept at each step.
     eps : added to the square root of the second moment.
-    weight_decay : each step shrinks the array by this share, times `rate`.
     """
+
+    names = ("first_moment", "second_moment")
 
     def __init__(
         self,
@@ -49,51 +98,28 @@ class AdamW:
         eps: float = 1e-8,
         weight_decay: float = 0.01,
     ) -> None:
-        self.rate, self.betas, self.eps, self.weight_decay = rate, betas, eps, weight_decay
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget every step."""
-        self.steps = 0
-        self._first: Array = None
-        self._second: Array = None
+        super().__init__(rate, weight_decay)
+        self.betas, self.eps = betas, eps
 
     def step(self, parameter: Array, gradient: Array) -> Array:
-        """The parameter after one step against the gradient. Neither array is changed."""
-        xp = namespace(parameter)
         keep_first, keep_second = self.betas
-        first, second = (1 - keep_first) * gradient, (1 - keep_second) * gradient**2
-        if self._first is not None:
-            first, second = keep_first * self._first + first, keep_second * self._second + second
-        steps = self.steps + 1
+        first, second = self._moments or (0.0, 0.0)
+        first = keep_first * first + (1 - keep_first) * gradient
+        second = keep_second * second + (1 - keep_second) * gradient**2
+        self.steps, self._moments = self.steps + 1, (first, second)
         # The moments start at zero; these divisions correct the bias towards zero.
-        direction = (first / (1 - keep_first**steps)) / (xp.sqrt(second / (1 - keep_second**steps)) + self.eps)
-        self.steps, self._first, self._second = steps, first, second
-        return parameter * (1 - self.rate * self.weight_decay) - self.rate * direction
-
-    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Moments and number of steps, for a method that continues from them."""
-        if self._first is None:
-            return {}, {"steps": 0}
-        return {"first_moment": self._first, "second_moment": self._second}, {"steps": self.steps}
-
-    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        """Restore what `state` returned."""
-        self.steps = int(values["steps"])
-        self._first, self._second = arrays.get("first_moment"), arrays.get("second_moment")
+        first, second = first / (1 - keep_first**self.steps), second / (1 - keep_second**self.steps)
+        shrunk = parameter * (1 - self.rate * self.weight_decay)
+        return shrunk - self.rate * (first / (namespace(parameter).sqrt(second) + self.eps))
 
     def check(self, parameter: Array, n_seen: int) -> None:
-        """ValueError if the restored moments do not belong to `parameter`, or the steps not to the samples seen."""
-        check_seen("steps", self.steps, n_seen)
-        moments = [] if self._first is None else [self._first, self._second]
-        if bool(moments) != (self.steps > 0) or any(moment.shape != parameter.shape for moment in moments):
-            raise ValueError(f"the moments do not fit {self.steps} steps of an array of shape {tuple(parameter.shape)}")
-        if moments and not to_numpy(moments[1]).min() >= 0:  # without tolerance: its square root is taken
-            raise ValueError(f"second_moment must be at least 0; the smallest is {to_numpy(moments[1]).min():g}.")
+        super().check(parameter, n_seen)
+        if self._moments and not to_numpy(self._moments[1]).min() >= 0:  # without tolerance: its square root is taken
+            raise ValueError("second_moment must be at least 0; it has smaller numbers.")
 
 
-class SGD:
-    """Gradient descent with momentum on one array. Each `step` returns the updated array; `reset` forgets the steps.
+class SGD(Optimizer):
+    """Gradient descent with momentum. `weight_decay` times the array is added to its gradient.
 
     >>> import numpy as np
     >>> SGD(rate=0.1, momentum=0.9, nesterov=True).step(np.array([1.0]), np.array([1.0]))
@@ -101,44 +127,24 @@ class SGD:
 
     Parameters
     ----------
-    rate : step size.
     momentum : share of the velocity kept at each step.
     nesterov : add the velocity after this step to the gradient, in place of the velocity alone.
-    weight_decay : this share of the array is added to its gradient.
     """
+
+    names = ("velocity",)
 
     def __init__(
         self, rate: float, *, momentum: float = 0.9, nesterov: bool = False, weight_decay: float = 0.0
     ) -> None:
-        self.rate, self.momentum, self.nesterov, self.weight_decay = rate, momentum, nesterov, weight_decay
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget every step."""
-        self.steps = 0
-        self._velocity: Array = None
+        super().__init__(rate, weight_decay)
+        self.momentum, self.nesterov = momentum, nesterov
 
     def step(self, parameter: Array, gradient: Array) -> Array:
-        """The parameter after one step against the gradient. Neither array is changed."""
         gradient = gradient + self.weight_decay * parameter
-        velocity = gradient if self._velocity is None else self.momentum * self._velocity + gradient
-        self.steps, self._velocity = self.steps + 1, velocity
+        (before,) = self._moments or (0.0,)
+        velocity = self.momentum * before + gradient
+        self.steps, self._moments = self.steps + 1, (velocity,)
         return parameter - self.rate * (gradient + self.momentum * velocity if self.nesterov else velocity)
-
-    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Velocity and number of steps, for a method that continues from them."""
-        return ({} if self._velocity is None else {"velocity": self._velocity}), {"steps": self.steps}
-
-    def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        """Restore what `state` returned."""
-        self.steps, self._velocity = int(values["steps"]), arrays.get("velocity")
-
-    def check(self, parameter: Array, n_seen: int) -> None:
-        """ValueError if the restored velocity does not belong to `parameter`, or the steps not to the samples seen."""
-        check_seen("steps", self.steps, n_seen)
-        shape = None if self._velocity is None else tuple(self._velocity.shape)
-        if shape != (tuple(parameter.shape) if self.steps else None):
-            raise ValueError(f"the velocity does not fit {self.steps} steps of an array of {tuple(parameter.shape)}")
 
 
 def entropy_of_mean(logits: Array) -> tuple[Array, Array]:
@@ -171,11 +177,8 @@ def entropy_of_each(logits: Array) -> tuple[Array, Array]:
     >>> round(float(loss), 4), gradient.round(4)
     (0.3653, array([-0.21,  0.21]))
     """
-    xp = namespace(logits)
-    log_y = log_softmax(logits)
-    y = xp.exp(log_y)
-    loss = -xp.sum(y * log_y, axis=-1)
-    return loss, -y * (log_y + loss[..., None])
+    loss, gradient = entropy_of_mean(logits[..., None, :])
+    return loss, gradient[..., 0, :]
 
 
 def cross_entropy(logits: Array, targets: Array) -> tuple[Array, Array]:
@@ -205,3 +208,31 @@ def through_unit_rows(gradient: Array, raw: Array) -> Array:
     lengths = xp.where(lengths > TINY, lengths, xp.ones_like(lengths))  # keeps the gradient of a zero row finite
     unit = raw / lengths
     return (gradient - xp.sum(gradient * unit, axis=-1, keepdims=True) * unit) / lengths
+
+
+def joined(arrays: Iterable[Array]) -> Array:
+    """Several arrays as one vector, which an optimizer updates."""
+    vectors = [array.reshape(-1) for array in arrays]
+    return namespace(vectors[0]).concat(vectors)
+
+
+def parted(vector: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+    """The arrays of these shapes that `joined` made a vector of.
+
+    >>> [part.tolist() for part in parted(np.arange(5.0), [(2, 1), (3,)])]
+    [[[0.0], [1.0]], [2.0, 3.0, 4.0]]
+    """
+    ends = np.cumsum([math.prod(shape) for shape in shapes])
+    return [vector[end - math.prod(shape) : end].reshape(shape) for end, shape in zip(ends, shapes, strict=True)]
+
+
+def checked_start(name: str, given: Any, shape: tuple[int, ...], fix: str) -> np.ndarray:
+    """Initial values that the caller gives, as a float64 NumPy array of its own; an error that names them if wrong."""
+    if not is_array(given):
+        raise TypeError(f"{name} must be an array; got {type(given).__name__}. Fix: {fix}.")
+    array = to_numpy(as_array(name, given))
+    if array.shape != shape:
+        raise ValueError(f"{name} must have the shape {shape}; got {array.shape}. Fix: {fix}.")
+    if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+        raise ValueError(f"{name} must hold finite numbers; it has NaN, infinity or {array.dtype}. Fix: {fix}.")
+    return array.astype(np.float64)

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from zeroshift.arrays import Array, namespace
-from zeroshift.methods._shared.trained_prompts import checked_start
+from zeroshift.arrays import Array
+from zeroshift.methods._shared.tuning import checked_start
 
 __all__ = ["TwoLayerNet", "checked_net"]
 
@@ -24,11 +24,9 @@ class TwoLayerNet(NamedTuple):
     @classmethod
     def random(cls, draw: np.random.Generator, inputs: int, hidden: int, outputs: int) -> Self:
         """As torch initialises linear layers: uniform, up to 1 / sqrt(inputs)."""
-        layers: list[np.ndarray] = []
-        for before, after in ((inputs, hidden), (hidden, outputs)):
-            limit = 1 / math.sqrt(before)
-            layers += [draw.uniform(-limit, limit, size=shape) for shape in ((after, before), (after,))]
-        return cls(*layers)
+        layers = ((hidden, inputs), inputs), (hidden, inputs), ((outputs, hidden), hidden), (outputs, hidden)
+        limits = ((shape, 1 / math.sqrt(before)) for shape, before in layers)
+        return cls(*(draw.uniform(-limit, limit, size=shape) for shape, limit in limits))
 
     def outputs(self, rows: Array) -> Array:
         """(n, m) for rows (n, d)."""
@@ -36,15 +34,14 @@ class TwoLayerNet(NamedTuple):
 
     def pull_back(self, rows: Array, upstream: Array) -> tuple[Array, TwoLayerNet]:
         """Gradients of sum(upstream * outputs(rows)) with respect to the rows and to the parameters."""
-        xp = namespace(rows)
         hidden = self._hidden(rows)
-        below = xp.where(hidden > 0, upstream @ self.weights2, xp.zeros_like(hidden))
-        own = TwoLayerNet(below.T @ rows, xp.sum(below, axis=0), upstream.T @ hidden, xp.sum(upstream, axis=0))
+        below = (hidden > 0) * (upstream @ self.weights2)
+        own = TwoLayerNet(below.T @ rows, below.sum(axis=0), upstream.T @ hidden, upstream.sum(axis=0))
         return below @ self.weights1, own
 
     def _hidden(self, rows: Array) -> Array:
         hidden = rows @ self.weights1.T + self.biases1
-        return namespace(hidden).where(hidden > 0, hidden, 0 * hidden)
+        return (hidden > 0) * hidden
 
 
 def checked_net(name: str, given: Any, inputs: int, outputs: int | None, fix: str) -> TwoLayerNet:
