@@ -14,7 +14,6 @@ import copy
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing
 from functools import wraps
 from types import TracebackType
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar
@@ -556,12 +555,14 @@ class Method(Shared, Declared, ABC):
         """The scores that `run` yields for the rows, in the library, device and precision of `given`."""
 
         def collect() -> Array:
-            with closing(self._collecting(rows, given, run, learn, probabilities)) as steps:
+            steps = self._collecting(rows, given, run, learn, probabilities)
+            try:
                 while True:
-                    try:
-                        next(steps)
-                    except StopIteration as end:
-                        return end.value
+                    next(steps)
+            except StopIteration as end:
+                return end.value
+            finally:
+                steps.close()
 
         return self._in_turn(learn, collect)
 

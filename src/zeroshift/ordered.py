@@ -13,8 +13,6 @@ from zeroshift.method import Method
 from zeroshift.parameters import Number, parameter, state
 from zeroshift.sticky import TRUST, LateAnswers, StickyClasses, smooth
 
-__all__ = ["OrderedBlock", "OrderedMethod"]
-
 
 class OrderedBlock(NamedTuple):
     """A block of samples: what is known of their classes, as logarithms (n, K), and what is final after them."""
@@ -90,8 +88,7 @@ class OrderedMethod(Method):
             return self._no_answers(given)
 
         def run() -> np.ndarray:
-            answers = [final for _, final in self._ordered_blocks(rows, late=True)]
-            return np.concatenate([np.zeros((0, self.n_classes)), *answers])
+            return np.concatenate([final for _, final in self._ordered_blocks(rows, late=True)])
 
         return self._learn_and_answer(run, given)
 
@@ -124,14 +121,13 @@ class OrderedMethod(Method):
             self._check_none_due("smooth")
             start = self._chain
             blocks = [block for block, _ in self._ordered_blocks(rows, late=False)]
-            evidence = np.concatenate([np.zeros((0, self.n_classes)), *(block.evidence for block in blocks)])
+            evidence = np.concatenate([block.evidence for block in blocks])
+            temperatures = np.concatenate([np.full(len(block.stay), block.temperature) for block in blocks])
             stay = np.full(len(evidence), self.stay)
-            if len(stay) and not start.follows:
-                stay[0] = 0.0
+            stay[0] *= start.follows
             balanced = self._rebalanced(start, evidence, stay)
             filtered, _ = start.filter(balanced, stay)
-            temperatures = [np.full(len(block.stay), block.temperature) for block in blocks]
-            return self._final(smooth(filtered, balanced, stay), stay, np.concatenate([np.zeros(0), *temperatures]))
+            return self._final(smooth(filtered, balanced, stay), stay, temperatures)
 
         return self._learn_and_answer(run, given)
 

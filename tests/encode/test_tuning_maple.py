@@ -278,7 +278,7 @@ def test_an_encoder_the_prompts_do_not_fit_is_refused(tmp_path, encoder, checkpo
 def test_other_arguments_that_do_not_fit_are_refused(encoder, checkpoint, maple, views):
     with pytest.raises(ValueError, match=r"template must have at least 2 tokens before \{\}.*has 1"):
         load_maple(encoder, checkpoint, NAMES, template="a {}.")
-    with pytest.raises(ValueError, match="make the same prompt"):
+    with pytest.raises(ValueError, match="which are the same name"):
         load_maple(encoder, checkpoint, ["cat", "cat"])
     with pytest.raises(ValueError, match="chunk_size"):
         load_maple(encoder, checkpoint, NAMES, chunk_size=0)

@@ -175,7 +175,7 @@ def test_other_families_are_refused_by_name():
         (["cat", 3], TypeError, r"class_names\[1\] must be a string; got 3"),
         (["cat", "_ "], ValueError, r"class_names\[1\] is blank"),
         (["hot dog", "cat", "hot_dog"], ValueError, r"'hot dog' and 'hot_dog', .* \(numbers 0 and 2\).*repeated_names"),
-        (["Cat", "cat"], ValueError, r"'Cat' and 'cat' have the same tokens"),
+        (["Cat", "cat"], ValueError, r"'Cat' and 'cat', which are the same name"),
     ],
 )
 def test_invalid_class_names(tiny_encoder, names, kind, message):

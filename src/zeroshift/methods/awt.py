@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from zeroshift.arrays import Array, Backend, namespace
-from zeroshift.method import EpisodicMethod
+from zeroshift.method import WORK_NUMBERS, EpisodicMethod
 from zeroshift.methods._shared.prompts import checked_prompts
-from zeroshift.methods._shared.sinkhorn import (
-    REGULARISATION,
-    Factors,
-    Round,
-    alternate,
-    scaling_round,
-    small_change,
-    transport_plan,
-)
+from zeroshift.methods._shared.sinkhorn import REGULARISATION, mean_over_plan, small_change
 from zeroshift.parameters import Number, array_parameter, parameter
 from zeroshift.views import entropy
-from zeroshift.zero_shot import logits, softmax
+from zeroshift.zero_shot import softmax
 
-__all__ = ["AWT", "ClassTransports", "confidence_weights", "replaced_entropy"]
-
-
-def confidence_weights(entropies: Array, temperature: float) -> Array:
-    """Weights over the last axis, with sum 1, larger for lower entropies H: softmax(-H / temperature).
-
-    >>> import numpy as np
-    >>> confidence_weights(np.array([0.0, 0.5]), 0.5).round(3)
-    array([0.731, 0.269])
-    """
-    return softmax(-entropies / temperature)
+NEVER = -1e300
+"""A logit of probability 0. Products with it stay finite, unlike those with minus infinity."""
 
 
 def replaced_entropy(base: Array, logits: Array) -> Array:
     """Entropies (..., K, P) of softmax(base), base (..., K), after its entry k is replaced by `logits[..., k, p]`.
 
-    In closed form: the entropy among the other classes is the same for all p, and the chain rule of entropy adds the
-    class that changed. Arrays have at most K P numbers per image; a vector for each replacement would need K^2 P.
+    By the chain rule: the entropy between class k and all the others, plus that among the others times their
+    probability. The entropy among the others is the same for all p. Arrays have K P numbers; a vector for each
+    replacement would need K^2 P.
 
     >>> import numpy as np
     >>> from zeroshift.views import entropy
@@ -46,133 +28,20 @@ def replaced_entropy(base: Array, logits: Array) -> Array:
     (array([0.587629]), np.float64(0.587629))
     """
     xp = namespace(base)
-    if base.shape[-1] == 1:
-        return xp.zeros_like(logits)  # a single class is certain
-    total, inner = _others_entropy(base)
-    odds = logits - total[..., None]
-    tail = xp.exp(-xp.abs(odds))
-    smaller = tail / (1 + tail)
-    others = xp.where(odds > 0, smaller, 1 - smaller)
-    return xp.log1p(tail) + xp.abs(odds) * smaller + others * inner[..., None]
-
-
-def _others_entropy(base: Array) -> tuple[Array, Array]:
-    """Log-sum-exp and entropy of all the other classes, for each class, (..., K) each."""
-    xp = namespace(base)
-    classes = xp.arange(base.shape[-1], device=Backend.of(base).device)
-    most_likely = classes == xp.argmax(base, axis=-1, keepdims=True)
-    # Leave a less likely class out by subtraction: the most likely one remains, so little is lost to rounding.
-    shift, weights, weighted = _sums(base, classes >= 0)
-    sums, products = xp.sum(weights, axis=-1, keepdims=True), xp.sum(weighted, axis=-1, keepdims=True)
-    sums, products = sums - weights, products - weighted
-    # Without the most likely class, which may hold all but 1e-16 of the sum, sum the others again.
-    second, weights, weighted = _sums(base, ~most_likely)
-    sums = xp.where(most_likely, xp.sum(weights, axis=-1, keepdims=True), sums)
-    products = xp.where(most_likely, xp.sum(weighted, axis=-1, keepdims=True), products)
-    logs = xp.log(sums)
-    return logs + xp.where(most_likely, second, shift), logs - products / sums
-
-
-def _sums(base: Array, included: Array) -> tuple[Array, Array, Array]:
-    """The largest logit of the `included` classes, and e^b and b e^b with b shifted by it; 0 for the other classes."""
-    xp = namespace(base)
-    highest = xp.max(xp.where(included, base, -xp.inf), axis=-1, keepdims=True)
-    shifted = xp.where(included, base - highest, xp.zeros_like(base))
-    weights = xp.where(included, xp.exp(shifted), xp.zeros_like(base))
-    return highest, weights, shifted * weights
-
-
-WORK_NUMBERS = 4_000_000
-"""Kernel entries in memory at one time: 32 MB, and three more arrays of that size while they are computed and used."""
-
-
-class ClassTransports:
-    """Optimal transport from the views (B, V, d) of B images to the prompts (K, P, d) of K classes; cost 1 - cosine.
-
-    Kernels (B, K, V, P) of at most `work_numbers` entries are computed once. Larger ones are computed for a few classes
-    at a time, again in every round. The factors of all classes are kept in memory, so the rule that stops all classes
-    of an image together remains exact.
-    """
-
-    def __init__(
-        self, views: Array, prompts: Array, regularisation: float, *, work_numbers: int = WORK_NUMBERS
-    ) -> None:
-        self._views = views
-        self._prompts = prompts
-        self._regularisation = regularisation
-        images, n_views = views.shape[:2]
-        classes, n_prompts = prompts.shape[:2]
-        size = max(1, work_numbers // (images * n_views * n_prompts))
-        self._parts = [slice(start, start + size) for start in range(0, classes, size)]
-        self._cached = self._compute_kernel(self._parts[0]) if len(self._parts) == 1 else None
-
-    def first_cosines(self) -> Array:
-        """Cosines (B, K, P) of each image's first view with all prompts."""
-        return namespace(self._views).concat([cosines[:, :, 0, :] for _, cosines, _ in self._kernels()], axis=1)
-
-    def mean_cosines(self, view_weights: Array, prompt_weights: Array, *, iterations: int, tolerance: float) -> Array:
-        """Mean cosines (B, K) over the transport plan of each class, from weights (B, V) and (B, K, P).
-
-        The iterations for an image end when the factors of its views, over all classes, change by less than `tolerance`
-        on average.
-        """
-        images, classes, _ = prompt_weights.shape
-        xp = namespace(prompt_weights)
-        views = xp.broadcast_to(view_weights[:, None, :], (images, classes, view_weights.shape[1]))
-        views, prompts = alternate(
-            self._round(view_weights[:, None, :], prompt_weights),
-            (xp.ones_like(views), xp.ones_like(prompt_weights)),
-            iterations=iterations,
-            done=small_change(tolerance, axes=(-2, -1)),
-        )
-        return xp.concat(
-            [
-                xp.sum(transport_plan(kernel, views[:, part], prompts[:, part]) * cosines, axis=(-2, -1))
-                for part, cosines, kernel in self._kernels()
-            ],
-            axis=1,
-        )
-
-    def _round(self, view_weights: Array, prompt_weights: Array) -> Round:
-        if self._cached is not None:
-            return scaling_round(self._cached[1], view_weights, prompt_weights)
-
-        def one_round(prompts: Array) -> Factors:
-            xp = namespace(prompts)
-            factors = [
-                scaling_round(kernel, view_weights, prompt_weights[:, part])(prompts[:, part])
-                for part, _, kernel in self._kernels()
-            ]
-            new_views, new_prompts = (xp.concat(parts, axis=1) for parts in zip(*factors, strict=True))
-            return new_views, new_prompts
-
-        return one_round
-
-    def _kernels(self) -> Iterator[tuple[slice, Array, Array]]:
-        for part in self._parts:
-            cosines, kernel = self._cached or self._compute_kernel(part)
-            yield part, cosines, kernel
-
-    def _compute_kernel(self, part: slice) -> tuple[Array, Array]:
-        """Cosines and kernel (B, k, V, P) of some classes."""
-        xp = namespace(self._views)
-        backend, prompts = Backend.of(self._views), self._prompts[part]
-        classes, n_prompts, dimension = prompts.shape
-        images, n_views, _ = self._views.shape
-        views = xp.matrix_transpose(self._views)
-        # Prompts first: the product is then contiguous per class.
-        cosines = backend.zeros((images, classes, n_prompts, n_views), views.dtype)
-        size = max(
-            1, WORK_NUMBERS // (n_prompts * dimension)
-        )  # convert only some prompts to another precision at a time
-        for start in range(0, classes, size):
-            some = backend.asarray(prompts[start : start + size], views.dtype)
-            product = some.reshape(1, -1, dimension) @ views
-            cosines[:, start : start + size] = product.reshape(images, -1, n_prompts, n_views)
-        cosines = xp.matrix_transpose(cosines)
-        kernel = cosines - 1
-        kernel /= self._regularisation
-        return cosines, xp.exp(kernel)
+    likeliest = xp.argmax(base, axis=-1, keepdims=True) == xp.arange(base.shape[-1], device=Backend.of(base).device)
+    rest = xp.where(likeliest, NEVER, base)
+    highest, second = (xp.max(b, axis=-1, keepdims=True) for b in (base, rest))
+    # Sums over the other classes: by subtraction, which loses little while the likeliest class remains in the sum. It
+    # may have all but 1e-16 of the sum, so that the others are summed again without it.
+    e, again = xp.exp(base - highest), xp.exp(rest - second)
+    sums, weighted = (
+        xp.where(likeliest, xp.sum(r, axis=-1, keepdims=True), xp.sum(b, axis=-1, keepdims=True) - b)
+        for b, r in ((e, again), (e * (base - highest), again * (rest - second)))
+    )
+    log_sums = xp.log(sums)
+    of_others = (log_sums + xp.where(likeliest, second, highest))[..., None]
+    pairs = xp.stack([logits, xp.broadcast_to(of_others, logits.shape)], axis=-1)
+    return entropy(pairs) + softmax(pairs)[..., 1] * (log_sums - weighted / sums)[..., None]
 
 
 class AWT(EpisodicMethod):
@@ -197,13 +66,12 @@ class AWT(EpisodicMethod):
     from a language model with prompts of their own, not the prompts ADAPT averages.
 
     The entropy of a view is that of its mean logits over the prompts of each class. The entropy of a description is
-    that of the image's mean logits with the entry of its class replaced by the logit of the description: here in closed
-    form, with K P numbers per image rather than K^2 P. The K transports of an image stop together, by the mean over all
+    that of the image's mean logits with the entry of its class replaced by the logit of the description: here with
+    K P numbers per image rather than K^2 P. The K transports of an image stop together, by the mean over all
     classes, as in the authors' code.
 
-    Everything is computed in float64; the authors' code uses float32, and its logits differ by 4e-5. Kernels of K V P
-    numbers are kept in memory up to 32 MB, enough for K = 1000 with 51 views and 51 prompts; larger ones are computed
-    again in every round, a few classes at a time.
+    Everything is computed in float64; the authors' code uses float32, and its logits differ by 4e-5. A few arrays of
+    K V P numbers are in memory: 20 MB each for K = 1000 with 51 views and 51 prompts.
     """
 
     name = "awt"
@@ -240,22 +108,26 @@ class AWT(EpisodicMethod):
         self.prompts = checked_prompts(self.prompts, self.prototypes)
 
     def _prepare(self) -> None:
-        xp = Backend.of(self.prototypes).xp
-        self._mean_prompts = xp.sum(self.prompts, axis=1, dtype=xp.float64) / self.prompts.shape[1]
+        backend = Backend.of(self.prototypes)
+        self._texts = backend.asarray(self.prompts, backend.xp.float64).reshape(-1, self.dimension)
 
     def _images_per_block(self, n_views: int) -> int:
-        return max(1, WORK_NUMBERS // (n_views * max(self.dimension, self.n_classes * self.prompts.shape[1])))
+        classes, n_prompts, dimension = self.prompts.shape
+        return max(1, WORK_NUMBERS // (n_views * max(dimension, classes * n_prompts)))
 
     def _episodes(self, views: Array) -> Array:
-        transports = ClassTransports(views, self.prompts, self.regularisation)
-        view_weights, prompt_weights = self._weights(views, transports.first_cosines())
-        return self.logit_scale * transports.mean_cosines(
-            view_weights, prompt_weights, iterations=self.iterations, tolerance=self.tolerance
+        xp = namespace(views)
+        images, n_views, _ = views.shape
+        cosines = (self._texts @ xp.matrix_transpose(views)).reshape(images, self.n_classes, -1, n_views)
+        cosines = xp.matrix_transpose(cosines)  # (B, K, V, P)
+        means = self.logit_scale * xp.mean(cosines, axis=-1)
+        view_entropies = entropy(xp.matrix_transpose(means))
+        prompt_entropies = replaced_entropy(means[:, :, 0], self.logit_scale * cosines[:, :, 0, :])
+        return self.logit_scale * mean_over_plan(
+            cosines,
+            xp.exp((cosines - 1) / self.regularisation),
+            softmax(-view_entropies / self.image_temperature)[:, None, :],
+            softmax(-prompt_entropies / self.text_temperature),
+            iterations=self.iterations,
+            done=small_change(self.tolerance, axes=(-2, -1)),  # all classes of an image together
         )
-
-    def _weights(self, views: Array, first_cosines: Array) -> tuple[Array, Array]:
-        """Weights of the views (B, V), and of each class's prompts for the image itself (B, K, P)."""
-        means = logits(views, self._mean_prompts, self.logit_scale)
-        replaced = replaced_entropy(means[:, 0, :], self.logit_scale * first_cosines)
-        view_weights = confidence_weights(entropy(means), self.image_temperature)
-        return view_weights, confidence_weights(replaced, self.text_temperature)

@@ -20,30 +20,6 @@ from zeroshift.methods._shared.prompt_tuned import PromptTuned
 from zeroshift.methods.registry import MethodInfo, get
 from zeroshift.suggest import did_you_mean
 
-__all__ = [
-    "FEATURE_INPUTS",
-    "OTHER",
-    "PYTHON_HINTS",
-    "PYTHON_ONLY",
-    "SECOND",
-    "SETTING",
-    "TEXT",
-    "VIEWS",
-    "MethodInputs",
-    "add_implied_inputs",
-    "feature_source",
-    "image_input",
-    "method_inputs",
-    "method_on_features",
-    "missing_input",
-    "name_positions",
-    "prompt_words",
-    "resolve_inputs",
-    "second_input",
-    "starts_from_prompt",
-    "unaccepted_input",
-]
-
 VIEWS = "views"
 """Several views of each image: an input of `adapt_views`, not of the constructor."""
 
@@ -119,15 +95,15 @@ def method_inputs(info: MethodInfo) -> MethodInputs:
     >>> method_inputs(methods.get("tip_adapter"))
     MethodInputs(required=('support',), optional=('validation',), settings=())
     """
-    needed = [*info.needs, *(parameter.name for parameter in info.parameters if parameter.required)]
-    required = tuple(name for name in dict.fromkeys(needed) if name not in ("prototypes", "features"))
-    held = (*info.cls.array_parameters, *info.cls.model_parameters)
-    names = [parameter.name for parameter in info.parameters]
-    optional = dict.fromkeys([*info.takes, *(name for name in names if name in held)])
+    needed = dict.fromkeys([*info.needs, *(one.name for one in info.parameters if one.required)])
+    required = tuple(name for name in needed if name not in ("prototypes", "features"))
+    names = [one.name for one in info.parameters]
+    held = [name for name in names if name in (*info.cls.array_parameters, *info.cls.model_parameters)]
+    optional = dict.fromkeys([*info.takes, *held])
     return MethodInputs(
         required,
         tuple(name for name in optional if name not in required),
-        tuple(name for name in required if name in names and name not in held),
+        tuple(name for name in required if name in set(names) - set(held)),
     )
 
 
@@ -147,17 +123,14 @@ def missing_input(
     'needs labelled samples (support). Fix: --support FILE'
     """
     inputs = method_inputs(info)
-    allowed = {parameter.name: parameter.allowed for parameter in info.parameters}
     wanted = add_implied_inputs(info, (*requested, *inputs.required))
-    for name in sorted(wanted, key=lambda name: name not in PYTHON_ONLY):
-        if name in available:
-            continue
-        described = DESCRIPTIONS.get(name)
-        if described is None:
-            described = f"{name} ({allowed[name]}), which has no default" if name in allowed else name
-        fix = hints.get(name) or hints.get(SETTING if name in inputs.settings else OTHER) or PYTHON_HINTS[OTHER]
-        return f"needs {described}. Fix: {fix.format(method=info.name, name=name)}"
-    return None
+    missing = sorted((name for name in wanted if name not in available), key=lambda name: name not in PYTHON_ONLY)
+    if not missing:
+        return None
+    name = missing[0]
+    words = {one.name: f"{one.name} ({one.allowed}), which has no default" for one in info.parameters} | DESCRIPTIONS
+    fix = hints.get(name) or hints.get(SETTING if name in inputs.settings else OTHER) or PYTHON_HINTS[OTHER]
+    return f"needs {words.get(name, name)}. Fix: {fix.format(method=info.name, name=name)}"
 
 
 def add_implied_inputs(info: MethodInfo, names: Iterable[str]) -> tuple[str, ...]:
@@ -212,12 +185,12 @@ def resolve_inputs(
     requested : optional inputs to give to the method as well.
     hints : how each input is given, for the error message.
     """
-    inputs, names = method_inputs(info), {parameter.name for parameter in info.parameters}
+    inputs, names = method_inputs(info), info.cls.parameter_names()
     arguments = dict(parameters)
     for name in ("logit_scale", *add_implied_inputs(info, (*inputs.required, *requested))):
         if name in names and name in source and name not in arguments:
             arguments[name] = source[name]()
-    not_arguments = set(inputs.accepted) - names  # such as views, which `adapt_views` takes
+    not_arguments = set(inputs.accepted).difference(names)  # such as views, which `adapt_views` takes
     if missing := missing_input(info, not_arguments.union(arguments), requested=requested, hints=hints):
         raise TypeError(f"{info.name} {missing}.")
     if "prototypes" not in arguments:
@@ -240,8 +213,8 @@ def method_on_features(name: str, prototypes: Any, logit_scale: float, parameter
     info = get(name)
     if missing := missing_input(info, parameters, hints=FEATURES_ONLY_HINTS):
         raise TypeError(f"{info.name} {missing}.")
-    scale = {"logit_scale": logit_scale} if "logit_scale" in info.cls.parameter_names() else {}
-    return info.cls(prototypes, **{**scale, **parameters})
+    source = {"prototypes": lambda: prototypes, "logit_scale": lambda: logit_scale}
+    return info.cls(**resolve_inputs(info, parameters, source))
 
 
 def image_input(
@@ -253,8 +226,7 @@ def image_input(
     if VIEWS not in (inputs.accepted if views else inputs.required):
         return features.features
     if features.views is None:
-        others = set(inputs.accepted) - {VIEWS}
-        raise ValueError(f"{info.name} {missing_input(info, others, requested=[VIEWS], hints=hints)}.")
+        raise _without(info, VIEWS, hints)
     return features.views
 
 
@@ -263,9 +235,13 @@ def second_input(
 ) -> tuple[str, np.ndarray]:
     """The first of the set's extra features, and their name; ValueError where it has none."""
     if not features.extra:
-        others = set(method_inputs(info).accepted) - {SECOND}
-        raise ValueError(f"{info.name} {missing_input(info, others, requested=[SECOND], hints=hints)}.")
+        raise _without(info, SECOND, hints)
     return next(iter(features.extra.items()))
+
+
+def _without(info: MethodInfo, name: str, hints: Mapping[str, str]) -> ValueError:
+    others = set(method_inputs(info).accepted) - {name}
+    return ValueError(f"{info.name} {missing_input(info, others, requested=[name], hints=hints)}.")
 
 
 def starts_from_prompt(info: MethodInfo) -> bool:

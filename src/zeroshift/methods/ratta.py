@@ -4,93 +4,52 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, check_labels, check_matrix, namespace
-from zeroshift.method import EpisodicMethod
+from zeroshift.features.checks import blocks
+from zeroshift.method import WORK_NUMBERS, EpisodicMethod
 from zeroshift.methods._shared.prompts import checked_prompts
 from zeroshift.methods._shared.similarity import unit_rows
-from zeroshift.methods._shared.sinkhorn import REGULARISATION, transport
+from zeroshift.methods._shared.sinkhorn import REGULARISATION, marginal_met, mean_over_plan
 from zeroshift.methods._shared.top_k import top_k
 from zeroshift.parameters import Number, array_parameter, parameter
 from zeroshift.views import entropy
 from zeroshift.zero_shot import logits, softmax
 
-__all__ = [
-    "RATTA",
-    "CandidateClasses",
-    "DescriptionBank",
-    "candidate_classes",
-    "checked_descriptions",
-    "largest_cosines",
-    "quantile_cosines",
-]
-
-
-WORK_NUMBERS = 4_000_000
-"""Cosines, or coordinates of rows, in memory together."""
-
 LOG_GUARD = 1e-7
 """Added to a retrieved probability before its logarithm, as in the authors' code: most of them are 0."""
 
-Descriptions = Array | tuple[Array, np.ndarray]
-"""Embeddings of descriptions (K, P, d), or a pair of embeddings (R, d) and the class of each row (R,)."""
+TINY = 1e-6
+"""Weight of a prototype that is added to a sum of unit vectors so that it is not zero."""
+
+NEVER = -1e300
+"""Relevance of a class that is no candidate: its probability is 0."""
 
 
-class DescriptionBank(NamedTuple):
-    """All descriptions as rows, each with its class; classes may have different numbers of them."""
-
-    rows: Array
-    """(R, d)."""
-    classes: Array
-    """(R,), in the library of the rows."""
-
-    @classmethod
-    def of(cls, descriptions: Descriptions) -> DescriptionBank:
-        """From checked descriptions in either form.
-
-        >>> DescriptionBank.of(np.ones((2, 3, 1))).classes
-        array([0, 0, 0, 1, 1, 1])
-        """
-        if isinstance(descriptions, tuple):
-            rows, classes = descriptions
-        else:
-            rows = descriptions.reshape(-1, descriptions.shape[2])
-            classes = np.repeat(np.arange(descriptions.shape[0]), descriptions.shape[1])
-        return cls(rows, Backend.of(rows).index(classes))
-
-
-def checked_descriptions(name: str, given: Any, prototypes: Array) -> Descriptions:
+def checked_descriptions(given: Any, prototypes: Array) -> Any:
     """A checked copy of unit embeddings (K, P, d), or of a pair of embeddings (R, d) and classes (R,).
 
-    Errors mention `name`. If most descriptions are nearer to another class's prototype than to their own, a warning is
-    issued.
+    If most descriptions are nearer to another class's prototype than to their own, a warning is issued.
     """
     if not isinstance(given, (tuple, list)):
         return checked_prompts(given, prototypes)
     if len(given) != 2:
         raise TypeError(
-            f"{name} must be an array (K, P, d) or a pair (descriptions, classes); got a {type(given).__name__} of "
-            f"{len(given)}. Fix: {name}=(descriptions, classes)."
+            "prompts must be an array (K, P, d) or a pair (descriptions, classes); got a "
+            f"{type(given).__name__} of {len(given)}. Fix: prompts=(descriptions, classes)."
         )
-    rows = check_matrix(f"{name} descriptions", given[0], columns=prototypes.shape[1])
-    classes = check_labels(f"{name} classes", given[1], rows=rows.shape[0], classes=prototypes.shape[0])
+    rows = check_matrix("prompts descriptions", given[0], columns=prototypes.shape[1])
+    classes = check_labels("prompts classes", given[1], rows=rows.shape[0], classes=prototypes.shape[0])
     backend = Backend.of(prototypes)
     with backend.computing():
         rows = backend.copy(backend.asarray(rows))
-        checked_prompts(_class_means(rows, classes, prototypes), prototypes)
+        # The prototype stands for a class without descriptions.
+        sums = [TINY * prototypes[k] + rows[backend.index(classes == k)].sum(axis=0) for k in range(len(prototypes))]
+        checked_prompts(unit_rows(backend.xp.stack(sums))[:, None, :], prototypes)
     return rows, classes
-
-
-def _class_means(rows: Array, classes: np.ndarray, prototypes: Array) -> Array:
-    """(K, 1, d), of unit length; the prototype if a class has no descriptions or they cancel out."""
-    xp = Backend.of(rows).xp
-    means = xp.stack([xp.sum(rows[Backend.of(rows).index(classes == k)], axis=0) for k in range(prototypes.shape[0])])
-    means = unit_rows(means)
-    is_zero = xp.linalg.vector_norm(means, axis=-1, keepdims=True) < 0.5
-    return xp.where(is_zero, Backend.of(rows).asarray(prototypes, means.dtype), means)[:, None, :]
 
 
 def quantile_cosines(views: Array, bank: Array, level: float) -> Array:
@@ -98,7 +57,6 @@ def quantile_cosines(views: Array, bank: Array, level: float) -> Array:
 
     Interpolated linearly between two views. The bank is read in blocks.
 
-    >>> import numpy as np
     >>> quantile_cosines(np.array([[[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]]), np.eye(2), 0.75)
     array([[0.8, 0.9]])
     """
@@ -107,12 +65,10 @@ def quantile_cosines(views: Array, bank: Array, level: float) -> Array:
     position = level * (n_views - 1)
     below = math.floor(position)
     above, fraction = min(below + 1, n_views - 1), position - below
-    size = max(1, WORK_NUMBERS // max(images * n_views, dimension))
     parts = []
-    for start in range(0, bank.shape[0], size):
-        block = Backend.of(views).asarray(bank[start : start + size], views.dtype)
-        cosines = xp.sort(block[None, :, :] @ xp.matrix_transpose(views), axis=-1)
-        parts.append(cosines[..., below] + fraction * (cosines[..., above] - cosines[..., below]))
+    for rows in blocks(bank.shape[0], max(images * n_views, dimension)):
+        cosines = xp.sort(Backend.of(views).asarray(bank[rows], views.dtype) @ xp.matrix_transpose(views), axis=-1)
+        parts.append((1 - fraction) * cosines[..., below] + fraction * cosines[..., above])
     return xp.concat(parts, axis=1)
 
 
@@ -121,55 +77,16 @@ def largest_cosines(queries: Array, database: Array, k: int) -> Array:
 
     An exact search. The database is read in blocks.
 
-    >>> import numpy as np
     >>> largest_cosines(np.eye(2), np.array([[0.8, 0.6], [0.0, 1.0], [1.0, 0.0]]), 2)
     array([[1. , 0.8],
            [1. , 0.6]])
     """
     xp = namespace(queries)
-    best = None
-    size = max(1, WORK_NUMBERS // max(queries.shape))
-    for start in range(0, database.shape[0], size):
-        block = Backend.of(queries).asarray(database[start : start + size], queries.dtype)
-        cosines, _ = top_k(queries @ block.T, k)
-        best = cosines if best is None else top_k(xp.concat([best, cosines], axis=1), k)[0]
+    best = queries[:, :0]
+    for rows in blocks(database.shape[0], max(queries.shape)):
+        cosines = queries @ Backend.of(queries).asarray(database[rows], queries.dtype).T
+        best, _ = top_k(xp.concat([best, cosines], axis=1), k)
     return best
-
-
-class CandidateClasses(NamedTuple):
-    """The classes with enough descriptions among the n of each image: L candidates of B images."""
-
-    images: Array
-    """(L,), the image of each candidate."""
-    positions: Array
-    """(L,), which of the image's descriptions is the first of the class."""
-    prototypes: Array
-    """(B, n, d), for each description the direction of all the image's descriptions of the same class."""
-    shared: Array
-    """(B, d), the direction of all candidates' descriptions together; zero if there is none."""
-
-
-def candidate_classes(descriptions: Array, classes: Array, minimum: int) -> CandidateClasses:
-    """The classes (B, n) that occur at least `minimum` times among each image's n descriptions (B, n, d).
-
-    >>> import numpy as np
-    >>> found = candidate_classes(np.eye(3)[None], np.array([[4, 7, 4]]), 2)
-    >>> found.images, found.positions, found.shared.round(3)
-    (array([0]), array([0]), array([[0.707, 0.   , 0.707]]))
-    """
-    xp = namespace(descriptions)
-    same = classes[:, :, None] == classes[:, None, :]
-    enough = xp.sum(xp.astype(same, xp.int64), axis=-1) >= minimum
-    order = xp.arange(classes.shape[1], device=Backend.of(classes).device)
-    first = ~xp.any(same & (order[None, :] < order[:, None]), axis=-1)
-    images, positions = xp.nonzero(enough & first)
-    kept = xp.astype(enough, descriptions.dtype)[:, :, None]
-    return CandidateClasses(
-        images,
-        positions,
-        unit_rows(xp.astype(same, descriptions.dtype) @ descriptions),
-        unit_rows(xp.sum(kept * descriptions, axis=1)),
-    )
 
 
 class RATTA(EpisodicMethod):
@@ -255,71 +172,69 @@ class RATTA(EpisodicMethod):
     )
 
     def _validate(self) -> None:
-        self.prompts = checked_descriptions("prompts", self.prompts, self.prototypes)
+        self.prompts = checked_descriptions(self.prompts, self.prototypes)
         unlabelled = check_matrix("unlabelled", self.unlabelled, columns=self.dimension)
         backend = Backend.of(self.prototypes)
         with backend.computing():
             self.unlabelled = backend.copy(backend.asarray(unlabelled))
 
     def _prepare(self) -> None:
-        self._bank = DescriptionBank.of(self.prompts)
+        if isinstance(self.prompts, tuple):
+            self._texts, classes = self.prompts
+        else:
+            n_classes, each, dimension = self.prompts.shape
+            self._texts, classes = self.prompts.reshape(-1, dimension), np.repeat(np.arange(n_classes), each)
+        self._classes = Backend.of(self._texts).index(classes)
 
     def _images_per_block(self, n_views: int) -> int:
-        used = min(self.n_descriptions, self._bank.rows.shape[0])
-        max_candidates = max(1, used // self.min_descriptions)
-        plans = max_candidates * n_views * min(self.n_neighbours, self.unlabelled.shape[0])
-        largest = max(n_views * self.dimension, self._bank.rows.shape[0], used * max(used, self.dimension), plans)
-        return max(1, WORK_NUMBERS // largest)
+        used = min(self.n_descriptions, self._texts.shape[0])
+        plans = max(1, used // self.min_descriptions) * n_views * min(self.n_neighbours, self.unlabelled.shape[0])
+        described = used * max(self.n_classes, self.dimension)
+        return max(1, WORK_NUMBERS // max(n_views * self.dimension, self._texts.shape[0], described, plans))
 
     def _episodes(self, views: Array) -> Array:
         """Probabilities: an average of two posteriors, weighted by their certainty."""
         xp = namespace(views)
-        zero_shot = logits(views[:, 0, :], self.prototypes, self.logit_scale)
-        posterior, retrieved = softmax(zero_shot), self._retrieved_posterior(views)
+        zero_shot = logits(views[:, 0, :], self.prototypes64, self.logit_scale)
+        relevance = self._relevance(views)
+        posterior, retrieved = softmax(zero_shot), softmax(relevance)
         retrieved_entropy = -xp.sum(retrieved * xp.log(retrieved + LOG_GUARD), axis=-1)
-        zero_shot_weight, retrieved_weight = (
-            xp.exp(1 / (1 + h))[:, None] for h in (entropy(zero_shot), retrieved_entropy)
-        )
-        share = zero_shot_weight / (zero_shot_weight + retrieved_weight)
-        found = xp.any(retrieved > 0, axis=-1)[:, None]
-        return xp.where(found, share * posterior + (1 - share) * retrieved, posterior)
+        weight, other = (xp.exp(1 / (1 + h))[:, None] for h in (entropy(zero_shot), retrieved_entropy))
+        combined = (weight * posterior + other * retrieved) / (weight + other)
+        return xp.where(xp.any(relevance > NEVER, axis=-1, keepdims=True), combined, posterior)
 
     def _probabilities(self, scores: Array) -> Array:
         return scores
 
-    def _retrieved_posterior(self, views: Array) -> Array:
-        """The posterior (B, K) from retrieved images; zero for an image without candidates."""
-        xp = namespace(views)
-        bank = self._bank
-        _, numbers = top_k(quantile_cosines(views, bank.rows, self.quantile), self.n_descriptions)
-        classes = bank.classes[numbers]
-        found = candidate_classes(
-            Backend.of(views).asarray(bank.rows[numbers], views.dtype), classes, self.min_descriptions
-        )
-        zeros = Backend.of(views).zeros((views.shape[0], self.n_classes), views.dtype)
-        if found.images.shape[0] == 0:
-            return zeros
-        relevance = zeros - xp.inf
-        relevance[found.images, classes[found.images, found.positions]] = self.logit_scale / (
-            1 + self._distances(views, found)
-        )
-        has_candidates = xp.any(relevance > -xp.inf, axis=-1, keepdims=True)
-        return xp.where(has_candidates, softmax(xp.where(has_candidates, relevance, zeros)), zeros)
+    def _relevance(self, views: Array) -> Array:
+        """Relevance (B, K) of the candidates, the classes with enough of the descriptions nearest to an image."""
+        xp, backend = namespace(views), Backend.of(views)
+        _, chosen = top_k(quantile_cosines(views, self._texts, self.quantile), self.n_descriptions)
+        descriptions = backend.asarray(self._texts[chosen], views.dtype)
+        members = self._classes[chosen][:, :, None] == xp.arange(self.n_classes, device=backend.device)
+        enough = xp.sum(xp.astype(members, xp.int64), axis=1) >= self.min_descriptions
+        images, classes = xp.nonzero(enough)
+        relevance = NEVER * xp.astype(~enough, views.dtype)
+        # Directions of the descriptions of each candidate (L, d), and of all candidates of its image together.
+        own = xp.astype(members[images, :, classes], views.dtype)
+        directions = unit_rows((own[:, None, :] @ descriptions[images])[:, 0, :])
+        kept = xp.astype(xp.any(members & enough[:, None, :], axis=-1), views.dtype)
+        shared = unit_rows((kept[:, None, :] @ descriptions)[:, 0, :])
+        distances = self._distances(views[images], directions, shared[images])
+        relevance[images, classes] = self.logit_scale / (1 + distances)
+        return relevance
 
-    def _distances(self, views: Array, found: CandidateClasses) -> Array:
-        """For each candidate (L,), the transport cost from the image's views to the images retrieved for it."""
+    def _distances(self, views: Array, directions: Array, shared: Array) -> Array:
+        """Transport costs (L,) from views (L, V, d) to the images retrieved for the directions (L, d)."""
         xp = namespace(views)
-        prototypes = found.prototypes[found.images, found.positions]
-        retrieved_cosines = largest_cosines(prototypes, self.unlabelled, self.n_neighbours)
-        view_cosines = (views @ xp.matrix_transpose(found.prototypes))[found.images, :, found.positions]
-        view_weights = softmax(self.logit_scale * (views @ found.shared[:, :, None])[..., 0])
-        cost = xp.abs(view_cosines[:, :, None] - retrieved_cosines[:, None, :])
-        plans = transport(
+        retrieved = largest_cosines(directions, self.unlabelled, self.n_neighbours)
+        cost = xp.abs(retrieved[:, :, None] - (directions[:, None, :] @ xp.matrix_transpose(views)))
+        weights = softmax(self.logit_scale * retrieved)
+        return mean_over_plan(
             cost,
-            view_weights[found.images],
-            softmax(self.logit_scale * retrieved_cosines),
-            regularisation=self.regularisation,
+            xp.exp(-cost / self.regularisation),
+            weights,
+            softmax(self.logit_scale * (views @ shared[:, :, None])[..., 0]),
             iterations=self.iterations,
-            tolerance=self.tolerance,
+            done=marginal_met(weights, self.tolerance),
         )
-        return xp.sum(plans * cost, axis=(-2, -1))

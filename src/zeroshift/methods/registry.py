@@ -23,8 +23,6 @@ from zeroshift.methods.sticky_filter import SUFFIX, StickyFilter
 from zeroshift.parameters import Parameter
 from zeroshift.suggest import did_you_mean
 
-__all__ = ["ENTRY_POINT_GROUP", "MethodInfo", "ParameterInfo", "create", "get", "list_methods", "load"]
-
 ENTRY_POINT_GROUP = "zeroshift.methods"
 PROTOCOLS = ("online", "episodic", "transductive", "few-shot")
 FIRST = ("zero_shot", "adapt_online", "adapt_transductive", "anchored_mixture_online", "anchored_mixture_transductive")

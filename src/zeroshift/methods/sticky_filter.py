@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
-from typing import Any, ClassVar, NamedTuple, SupportsIndex
+from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
 
-from zeroshift import serialization
 from zeroshift.arrays import Array, Backend, Rows, to_numpy
-from zeroshift.features.checks import blocks
 from zeroshift.method import Collecting, Method
 from zeroshift.mixture.temperature import N_TEMPERATURES, confidence_curve, temperature_for
 from zeroshift.ordered import OrderedBlock, OrderedMethod
 from zeroshift.parameters import state
 from zeroshift.state_checks import check_range
-from zeroshift.sticky import BALANCE, LateAnswers, StickyClasses, cool
+from zeroshift.sticky import BALANCE, StickyClasses, cool
 from zeroshift.zero_shot import posterior
-
-__all__ = ["SUFFIX", "StickyFilter"]
 
 SUFFIX = "+filter"
 """`tda+filter` is the name of TDA with the filter."""
 
 LOGIT_SCALE = 100.0
 """For methods without a parameter `logit_scale`: CLIP's."""
-
-OWN_STATES = ("_chain", "_late", "_confidences")
 
 SMALLEST = 1e-30
 """Smallest probability that counts as evidence. A method that excludes a class altogether may be wrong."""
@@ -105,12 +98,12 @@ class StickyFilter(OrderedMethod):
         for name in parameters:
             if name in own:
                 raise TypeError(f"{name} is a parameter of the method that is filtered. Fix: give it to that method.")
-        arrays, values, n_seen = method._in_turn(False, _learned, method)
+        learned = method._in_turn(False, _learned, method)
         super().__init__(**own, **parameters)
-        own_arrays, own_values = self._state()
-        self._n_seen = n_seen
+        for name in (*method.declared_states, "_n_seen"):
+            setattr(self, name, learned[name])
         with Backend.of(self.prototypes).computing():
-            self._restore({**own_arrays, **arrays}, {**own_values, **values})
+            self._derive()
 
     @staticmethod
     @cache
@@ -122,15 +115,13 @@ class StickyFilter(OrderedMethod):
         if not (isinstance(method, type) and issubclass(method, Method)):
             raise TypeError(f"method must be a class of methods; got {method!r}. Fix: StickyFilter.of(TDA).")
         name = getattr(method, "name", method.__name__)
-        if issubclass(method, StickyFilter):
-            raise ValueError(f"{name} has the filter already. Fix: use it as it is.")
         if method.protocol != "online":
             raise ValueError(
                 f"{name} cannot be filtered: it is {method.protocol}, {REASONS[method.protocol]}. "
                 "Fix: choose an online method, such as tda+filter."
             )
         if hasattr(method, "adapt_late"):
-            raise ValueError(f"{name} uses the order of its samples by itself. Fix: use it without the filter.")
+            raise ValueError(f"{name} uses the order of its samples by itself. Fix: use it as it is.")
         if "vision" in method.needs:
             raise ValueError(
                 f"{name} cannot be filtered: it encodes images itself, and the filter needs their features. "
@@ -169,25 +160,6 @@ class StickyFilter(OrderedMethod):
                 "Fix: vision=None, and features instead of images."
             )
 
-    def _prepare(self) -> None:
-        super()._prepare()
-        self._filter_prototypes = self.prototypes64
-
-    # A method may define both in its own way, without the states of its subclasses.
-
-    def _state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        arrays, values = super()._state()
-        for name in OWN_STATES:
-            saved_as = self.declared_states[name].saved_as
-            serialization.pack(getattr(self, name), saved_as, arrays, values, Backend.of(self.prototypes))
-        return arrays, values
-
-    def _restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> None:
-        super()._restore(arrays, values)
-        for name in OWN_STATES:
-            saved_as = self.declared_states[name].saved_as
-            setattr(self, name, serialization.unpack(getattr(self, name), saved_as, arrays, values))
-
     def _collecting(
         self, rows: Rows, given: Array, run: Callable[[Any], Blocks], learn: bool, probabilities: bool
     ) -> Collecting:
@@ -197,15 +169,14 @@ class StickyFilter(OrderedMethod):
 
         def filtered(rows: Rows) -> Blocks:
             self._check_none_due("adapt")
-            for block, step in self._steps(run, rows):
-                answers = cool(step.block.filtered, step.block.stay)
-                yield block, backend.asarray(np.exp(answers) if probabilities else answers, backend.xp.float64)
+            for rows_of_block, block, _ in self._filtered_blocks(run, rows):
+                answers = cool(block.filtered, block.stay)
+                yield rows_of_block, backend.asarray(np.exp(answers) if probabilities else answers, backend.xp.float64)
 
         return super()._collecting(rows, given, filtered, learn, False)
 
     def _ordered_blocks(self, rows: Rows, *, late: bool) -> Iterator[tuple[OrderedBlock, np.ndarray]]:
-        for _, step in self._steps(self._adapt_scores, rows, late=late):
-            yield step.block, step.late
+        return ((block, final) for _, block, final in self._filtered_blocks(self._adapt_scores, rows, late=late))
 
     def _final(self, log_posteriors: np.ndarray, stay: np.ndarray, temperature: np.ndarray | None = None) -> np.ndarray:
         return np.exp(cool(log_posteriors, stay))
@@ -213,8 +184,10 @@ class StickyFilter(OrderedMethod):
     def _rebalanced(self, start: StickyClasses, evidence: np.ndarray, stay: np.ndarray) -> np.ndarray:
         return start.balance(evidence, BALANCE * stay, whole=True)[0]
 
-    def _steps(self, run: Callable[[Any], Blocks], rows: Rows, *, late: bool = False) -> Iterator[tuple[slice, _Step]]:
-        """Let the method learn from the rows, block by block, and filter what it answers.
+    def _filtered_blocks(
+        self, run: Callable[[Any], Blocks], rows: Rows, *, late: bool = False
+    ) -> Iterator[tuple[slice, OrderedBlock, np.ndarray]]:
+        """Let the method learn from the rows, block by block; yield what it answers, filtered, and the late answers.
 
         A block is learned by the method and by the filter together, or by neither.
         """
@@ -230,44 +203,37 @@ class StickyFilter(OrderedMethod):
                             raise
                         block, refused = None, error  # nothing was learned, so that the method remains usable
                     if block is not None:
-                        step = self._filter(rows[block], scores, late)
-                        self._chain, self._confidences, self._late = step.chain, step.confidences, step.still_due
+                        step = block, *self._filter(rows[block], scores, late)
                 if refused is not None:
                     raise refused
                 if block is None:
                     return
-                yield block, step
+                yield step
         finally:
             if isinstance(learned, Generator):
                 learned.close()  # now: what it does at its end belongs to this call
 
-    def _filter(self, x: Array, scores: Array, late: bool) -> _Step:
-        """The filtered answers of a block, and the state after it. Nothing is changed."""
+    def _filter(self, x: Array, scores: Array, late: bool) -> tuple[OrderedBlock, np.ndarray]:
+        """Filter what the method answers to a block: learn the order, and the late answers that are final now."""
         backend = Backend.of(self.prototypes)
         # The first view is the image itself; features of a second encoder follow those of the first.
-        images = x[:, 0] if len(x.shape) == 3 else x[:, : self.dimension]
-        images = backend.asarray(images, backend.xp.float64)
-        scale = getattr(self, "logit_scale", LOGIT_SCALE)
-        chain, still_due, sums = self._chain, self._late, self._confidences
-        parts = []
-        for rows in blocks(len(images), self.n_classes):  # a few at a time, which bounds the memory
-            y = posterior(images[rows], self._filter_prototypes, scale)
-            both = backend.xp.stack([y, backend.asarray(self._probabilities(scores[rows]), y.dtype)])
-            y, probabilities = to_numpy(both)  # in one transfer from a GPU
-            log_p = np.log(np.maximum(probabilities, SMALLEST))
-            exponents, sums = _tempering(log_p, y, sums)
-            evidence = exponents[:, None] * log_p
-            stay, chain = chain.observe(y)
-            balanced, chain = chain.balance(evidence, BALANCE * stay)
-            filtered, chain = chain.filter(balanced, stay)
-            final = filtered[:0]
-            if late:
-                late_stay = np.concatenate([still_due.stay, stay])
-                final, still_due = still_due.add(filtered, balanced, stay)
-                final = self._final(final, late_stay[: len(final)])
-            parts.append((evidence, balanced, filtered, stay, final))
-        one = parts[0] if len(parts) == 1 else [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
-        return _Step(OrderedBlock(one[0], one[1], one[2], one[3], temperature=1.0), one[4], chain, still_due, sums)
+        images = backend.asarray(x[:, 0] if len(x.shape) == 3 else x[:, : self.dimension], backend.xp.float64)
+        y = posterior(images, self.prototypes64, getattr(self, "logit_scale", LOGIT_SCALE))
+        probabilities = backend.asarray(self._probabilities(scores), y.dtype)
+        y, probabilities = to_numpy(backend.xp.stack([y, probabilities]))  # in one transfer from a GPU
+        log_p = np.log(np.maximum(probabilities, SMALLEST))
+        exponents, confidences = _tempering(log_p, y, self._confidences)
+        evidence = exponents[:, None] * log_p
+        stay, chain = self._chain.observe(y)
+        balanced, chain = chain.balance(evidence, BALANCE * stay)
+        filtered, chain = chain.filter(balanced, stay)
+        final, still_due = filtered[:0], self._late
+        if late:
+            late_stay = np.concatenate([still_due.stay, stay])
+            final, still_due = still_due.add(filtered, balanced, stay)
+            final = self._final(final, late_stay[: len(final)])
+        self._chain, self._confidences, self._late = chain, confidences, still_due
+        return OrderedBlock(evidence, balanced, filtered, stay, temperature=1.0), final
 
 
 def _tempering(log_p: np.ndarray, y: np.ndarray, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -282,23 +248,10 @@ def _tempering(log_p: np.ndarray, y: np.ndarray, sums: np.ndarray) -> tuple[np.n
     return np.array([temperature_for(row) for row in running[:-1]]), running[-1]
 
 
-class _Step(NamedTuple):
-    """A block of samples, and the state of the filter after it."""
-
-    block: OrderedBlock
-    late: np.ndarray
-    """Probabilities of the samples whose late answers are final now."""
-    chain: StickyClasses
-    still_due: LateAnswers
-    confidences: np.ndarray
-
-
-def _learned(method: Method) -> tuple[dict[str, Array], dict[str, Any], int]:
-    """A copy of what a method has learned."""
+def _learned(method: Method) -> dict[str, Any]:
+    """A copy of all attributes of a method; of all together, because pieces of state may share an object."""
     method._check_usable()
-    arrays, values = method._state()
-    copies = {name: Backend.of(array).copy(array) for name, array in arrays.items()}
-    return copies, copy.deepcopy(values), method._n_seen
+    return method._copied_attributes()
 
 
 def _new(wrapped: type[Method]) -> StickyFilter:

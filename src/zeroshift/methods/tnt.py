@@ -15,7 +15,7 @@ from zeroshift.methods._shared.tuning import checked_start, entropy_of_mean
 from zeroshift.methods.zero import break_ties
 from zeroshift.parameters import Number, array_parameter, model_parameter, parameter
 from zeroshift.views import marginal_entropy, select_lowest_entropy
-from zeroshift.zero_shot import logits, pseudo_class, softmax
+from zeroshift.zero_shot import logits, softmax
 
 MACHINE_EPSILON = 2.0**-23
 """Of float32."""
@@ -167,10 +167,7 @@ class TNT(EpisodicImageMethod):
         voters = select_lowest_entropy(scores, self.vote_ratio)
         temperature = self.temperature * (1 + marginal_entropy(scores))
         votes = namespace(cosines).sum(softmax(cosines[voters] / temperature), axis=0)[None]
-        left = cosines[voters.shape[0] :]
-        if not left.shape[0]:
-            return votes[0]
-        return break_ties(votes, pseudo_class(left)[None], left[:1])[0]
+        return break_ties(votes, cosines[None, voters.shape[0] :])[0]
 
     def _probabilities(self, scores: Array) -> Array:
         return normalize_rows(scores)

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, NamedTuple
+from functools import partial
+from typing import ClassVar
 
 from zeroshift.arrays import Array, Backend, namespace
 from zeroshift.method import WORK_NUMBERS, EpisodicMethod
 from zeroshift.methods._shared.similarity import unit_rows
-from zeroshift.methods._shared.tuning import AdamW, entropy_of_mean, through_unit_rows
+from zeroshift.methods._shared.tuning import AdamW, entropy_of_mean, through_unit_rows, tune
 from zeroshift.parameters import Choice, Number, parameter
 from zeroshift.views import select_lowest_entropy
 
-__all__ = ["TPS"]
-
 SHIFTED_ARRAYS = 10
 """Arrays of the size of one image's shifted prototypes in memory during a step: rows, gradients, moments and so on."""
-
-
-class ShiftGradient(NamedTuple):
-    """Loss and gradient of one step for B images."""
-
-    kept: Array
-    """Indices of the views kept, (B, n)."""
-    loss: Array
-    """Entropy of their mean prediction, (B,)."""
-    gradient: Array
-    """Gradient of the loss with respect to the shifts, in the shape of the shifts."""
 
 
 class TPS(EpisodicMethod):
@@ -81,8 +69,7 @@ class TPS(EpisodicMethod):
     }
 
     def _prepare(self) -> None:
-        backend = Backend.of(self.prototypes)
-        self._text = unit_rows(backend.asarray(self.prototypes, backend.xp.float64))
+        self._text = unit_rows(self.prototypes64)
 
     @property
     def gradient_steps(self) -> int:  # type: ignore[override]
@@ -94,26 +81,23 @@ class TPS(EpisodicMethod):
         return max(1, WORK_NUMBERS // (views + SHIFTED_ARRAYS * self.n_classes * self.dimension))
 
     def _episodes(self, views: Array) -> Array:
-        rows = 1 if self.shift == "shared" else self.n_classes
-        shifts = Backend.of(views).zeros((views.shape[0], rows, self.dimension))
+        start = self.zeros(views.shape[0], 1 if self.shift == "shared" else self.n_classes, self.dimension)
         optimizer = AdamW(self.rate, weight_decay=self.weight_decay)
-        for _ in range(self.steps):
-            shifts = optimizer.step(shifts, self._shift_gradient(views, shifts).gradient)
-        return self._scores(views[:, :1, :], unit_rows(self._text + shifts))[:, 0, :]
+        shifts, _ = tune(start, partial(self._gradient, views), optimizer, self.steps)
+        return self._scores(views[:, :1, :], self._text + shifts)[:, 0, :]
 
-    def _shift_gradient(self, views: Array, shifts: Array) -> ShiftGradient:
-        """Loss and gradient at shifts (B, K, d), or (B, 1, d) if they are shared."""
+    def _gradient(self, views: Array, shifts: Array) -> tuple[Array, Array]:
+        """Entropies (B,) of the mean predictions of the views kept, and their gradient at the shifts (B, K or 1, d)."""
+        xp = namespace(views)
+        images = xp.arange(views.shape[0], device=Backend.of(views).device)[:, None]
         raw = self._text + shifts
-        scores = self._scores(views, unit_rows(raw))
+        scores = self._scores(views, raw)
         kept = select_lowest_entropy(scores, self.view_ratio)
-        images = namespace(views).arange(views.shape[0], device=Backend.of(views).device)[:, None]
         loss, score_gradient = entropy_of_mean(scores[images, kept])
-        text_gradient = self.logit_scale * (namespace(views).matrix_transpose(score_gradient) @ views[images, kept])
+        text_gradient = self.logit_scale * (xp.matrix_transpose(score_gradient) @ views[images, kept])
         gradient = through_unit_rows(text_gradient, raw)
-        if self.shift == "shared":
-            gradient = namespace(views).sum(gradient, axis=1, keepdims=True)
-        return ShiftGradient(kept, loss, gradient)
+        return loss, xp.sum(gradient, axis=1, keepdims=True) if self.shift == "shared" else gradient
 
     def _scores(self, views: Array, text: Array) -> Array:
-        """Logits (B, V, K) of views (B, V, d), with prototypes (B, K, d) per image."""
-        return self.logit_scale * (views @ namespace(views).matrix_transpose(text))
+        """Logits (B, V, K) of views (B, V, d), with prototypes (B, K, d) per image, which are scaled to unit length."""
+        return self.logit_scale * (views @ namespace(views).matrix_transpose(unit_rows(text)))

@@ -9,51 +9,36 @@ from zeroshift.parameters import Choice, Number, parameter
 from zeroshift.views import select_lowest_entropy
 from zeroshift.zero_shot import TIE, logits, pseudo_class, softmax
 
-__all__ = ["ZERO", "break_ties", "count_votes"]
 
-
-def count_votes(classes: Array, cosines: Array) -> Array:
-    """Votes (B, K) for B images with one vote for each of the classes (B, n); K and type are those of `cosines`.
-
-    >>> import numpy as np
-    >>> count_votes(np.array([[2, 0, 2]]), np.zeros((1, 5, 3)))
-    array([[1., 0., 2.]])
-    """
-    xp = namespace(cosines)
-    return xp.sum(xp.astype(_one_hot(classes, cosines.shape[-1]), cosines.dtype), axis=1)
-
-
-def break_ties(votes: Array, remaining: Array, next_cosines: Array) -> Array:
+def break_ties(votes: Array, rest: Array) -> Array:
     """Votes (B, K), with one more for the winner if several classes have the most.
 
-    `remaining` (B, n) are the classes of the views that did not vote, the most confident first: the first of them that
-    is tied wins. If none is, the largest of `next_cosines` (B, K), those of the first remaining view, decides.
+    `rest` (B, n, K) are the cosines of the views that did not vote, the most confident first. The first of them whose
+    class is tied decides, or the very first if there is none: its largest cosine among the tied classes wins.
 
     >>> import numpy as np
     >>> votes = np.array([[2.0, 2.0, 0.0], [2.0, 2.0, 0.0], [3.0, 1.0, 0.0]])
-    >>> remaining = np.array([[2, 1, 0], [2, 2, 2], [1, 1, 1]])
-    >>> break_ties(votes, remaining, np.array([[0.1, 0.2, 0.3], [0.2, 0.1, 0.3], [0.0, 0.5, 0.0]]))
-    array([[2., 3., 0.],
-           [3., 2., 0.],
+    >>> break_ties(votes, np.array([[[0.1, 0.2, 0.9], [0.5, 0.1, 0.4]], *[[[0.1, 0.2, 0.9], [0.3, 0.1, 0.4]]] * 2]))
+    array([[3., 2., 0.],
+           [2., 3., 0.],
            [3., 1., 0.]])
     """
     xp = namespace(votes)
-    tied = votes >= xp.max(votes, axis=1, keepdims=True) - TIE
-    undecided = xp.sum(xp.astype(tied, xp.int64), axis=1) > 1
-    if not bool(xp.any(undecided)):
+    if not rest.shape[1]:
         return votes
-    is_tied = xp.take_along_axis(tied, remaining, axis=1)
-    first = xp.argmax(xp.astype(is_tied, xp.int8), axis=1)[:, None]
-    by_cosine = xp.argmax(xp.where(tied, next_cosines, -xp.inf), axis=1)[:, None]
-    winner = xp.where(xp.any(is_tied, axis=1)[:, None], xp.take_along_axis(remaining, first, axis=1), by_cosine)
-    extra = _one_hot(winner, votes.shape[1])[:, 0, :] & undecided[:, None]
-    return votes + xp.astype(extra, votes.dtype)
+    tied = votes >= xp.max(votes, axis=1, keepdims=True) - TIE
+    is_for_tied = xp.take_along_axis(tied, pseudo_class(rest), axis=1)
+    first = xp.argmax(xp.astype(is_for_tied, xp.int8), axis=1)[:, None, None]
+    deciding = xp.take_along_axis(rest, first, axis=1)[:, 0, :]
+    winner = _one_hot(pseudo_class(xp.where(tied, deciding, -xp.inf)), votes)
+    undecided = xp.sum(xp.astype(tied, xp.int64), axis=1, keepdims=True) > 1
+    return xp.where(undecided, votes + winner, votes)
 
 
-def _one_hot(classes: Array, n_classes: int) -> Array:
-    """Class indices (B, n) as booleans (B, n, K)."""
-    xp = namespace(classes)
-    return classes[:, :, None] == xp.arange(n_classes, device=Backend.of(classes).device)
+def _one_hot(classes: Array, like: Array) -> Array:
+    """Class indices (...) as rows (..., K); K and type are those of `like`."""
+    xp = namespace(like)
+    return xp.astype(classes[..., None] == xp.arange(like.shape[-1], device=Backend.of(like).device), like.dtype)
 
 
 class ZERO(EpisodicMethod):
@@ -116,20 +101,14 @@ class ZERO(EpisodicMethod):
 
     def _episodes(self, views: Array) -> Array:
         xp = namespace(views)
-        cosines = logits(views, self.prototypes, 1.0)
+        cosines = logits(views, self.prototypes64, 1.0)
         order = select_lowest_entropy(self.logit_scale * cosines, 1.0)
-        # The class of every view, that of the most confident view first.
-        classes = xp.take_along_axis(pseudo_class(cosines), order, axis=1)
+        cosines = xp.take_along_axis(cosines, order[:, :, None], axis=1)
         voters = max(int(views.shape[1] * self.view_ratio), 1)
-        if self.vote == "hard":
-            votes = count_votes(classes[:, :voters], cosines)
-        else:
-            kept = xp.take_along_axis(cosines, order[:, :voters, None], axis=1)
-            votes = xp.sum(softmax(self.inverse_temperature * kept), axis=1)
-        if voters == views.shape[1]:
-            return votes
-        next_cosines = xp.take_along_axis(cosines, order[:, voters : voters + 1, None], axis=1)[:, 0, :]
-        return break_ties(votes, classes[:, voters:], next_cosines)
+        voting, rest = cosines[:, :voters], cosines[:, voters:]
+        hard = self.vote == "hard"
+        votes = _one_hot(pseudo_class(voting), voting) if hard else softmax(self.inverse_temperature * voting)
+        return break_ties(xp.sum(votes, axis=1), rest)
 
     def _probabilities(self, scores: Array) -> Array:
         return normalize_rows(scores)
