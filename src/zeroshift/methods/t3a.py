@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from zeroshift.arrays import Array, Backend, to_numpy
+from zeroshift.arrays import Array, Backend, namespace, to_numpy
 from zeroshift.frozen import Expression
 from zeroshift.method import OnlineMethod
 from zeroshift.methods._shared.class_memory import ClassMemory
 from zeroshift.methods._shared.similarity import inner_products, unit_rows
 from zeroshift.parameters import Flag, Number, Optional, parameter, state
-from zeroshift.state_checks import check_lengths, check_seen, unit_length
+from zeroshift.state_checks import check_lengths, check_seen
 from zeroshift.zero_shot import Observation, observe, softmax
 
 
@@ -67,7 +67,6 @@ class T3A(OnlineMethod):
         default=False,
     )
 
-    _vectors: Array = state(lambda self: self.zeros(self.n_classes, self.dimension), holds=unit_length)
     _supports: ConfidentSupports | AllSupports = state(lambda self: self._prototype_supports(), saved_as="")
 
     def _prototype_supports(self) -> ConfidentSupports | AllSupports:
@@ -79,12 +78,12 @@ class T3A(OnlineMethod):
             supports = (DroppingSupports if self.released else AllSupports)(backend, *shape)
         # The classifier's weights are scaled prototypes, and each of them is classified by all.
         first = observe(self.prototypes64, self.prototypes64, self.logit_scale**2)
-        self._use(supports.add(unit_rows(first.features), to_numpy(first.k), to_numpy(first.entropy)), supports)
+        supports.add(unit_rows(first.features), to_numpy(first.k), to_numpy(first.entropy))
         return supports
 
-    def _use(self, changed: np.ndarray, supports: ConfidentSupports | AllSupports) -> None:
-        for k in changed.tolist():
-            self._vectors[k] = unit_rows(supports.total(k))
+    def _derive(self) -> None:
+        totals = [self._supports.total(k) for k in range(self.n_classes)]
+        self._vectors = unit_rows(namespace(self.prototypes64).stack(totals))
 
     @property
     def means(self) -> Array:
@@ -95,8 +94,8 @@ class T3A(OnlineMethod):
         return observe(features, self.prototypes64, self.logit_scale)
 
     def learn(self, batch: Observation) -> None:
-        changed = self._supports.add(unit_rows(batch.features), to_numpy(batch.k), to_numpy(batch.entropy))
-        self._use(changed, self._supports)
+        for k in self._supports.add(unit_rows(batch.features), to_numpy(batch.k), to_numpy(batch.entropy)):
+            self._vectors[k] = unit_rows(self._supports.total(k))
 
     def score(self, x: Observation) -> Array:
         return inner_products(x.features, self._vectors)
@@ -168,12 +167,12 @@ class DroppingSupports(AllSupports):
         order = np.lexsort((entropies, classes))
         highest = order[np.append(classes[order][1:] != classes[order][:-1], True)]
         kept = np.setdiff1d(np.arange(len(classes)), highest) if self._begun else np.arange(len(classes))
-        changed = np.unique(classes)
         self._samples, self._begun = samples[self._backend.index(kept)], True
         self._classes, self._entropies = classes[kept], entropies[kept]
-        for k in changed.tolist():
-            self._sums[k] = self._samples[self._backend.index(np.flatnonzero(self._classes == k))].sum(axis=0)
-        return changed
+        return np.unique(classes)
+
+    def total(self, k: int) -> Array:
+        return self._samples[self._backend.index(np.flatnonzero(self._classes == k))].sum(axis=0)
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         return {"features": self._samples, "classes": self._classes, "entropies": self._entropies}, {}

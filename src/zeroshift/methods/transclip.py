@@ -61,9 +61,8 @@ class TransCLIPBase(GaussianMethod):
         return self.zeros(self.dimension) + 1 / self.dimension
 
     def fit(self, features: Array) -> tuple[Array, dict[str, Any]]:
-        for z, gaussians, _ in self._solutions(features, None, (0.0,)):
-            return z, {"_gaussians": gaussians}
-        raise AssertionError
+        z, gaussians, _ = next(self._solutions(features, None, (0.0,)))
+        return z, {"_gaussians": gaussians}
 
     def _solutions(
         self, features: Array, support: tuple[Array, Array] | None, gammas: tuple[float, ...], *, released: bool = False
