@@ -176,6 +176,24 @@ def test_a_state_that_does_not_fit_its_header_is_rejected(saved, damage):
         OnlineADAPT.load(saved[0])
 
 
+@pytest.mark.parametrize(
+    ("name", "forged"),
+    [
+        ("oga", {"features": (2, 2, 4), "arrivals": (5, 5)}),
+        ("dmn", {"grams": (3,), "entries": (3,)}),
+        ("dota", {"waiting": (3, 4), "waiting_labels": (2, 3)}),
+        ("dota", {"waiting": (1, 20_000), "waiting_labels": (1, 1), "means": (1, 1), "sums": (1, 1, 1)}),
+    ],
+)
+def test_a_forged_state_in_the_layout_of_earlier_versions_is_rejected(tmp_path, name, forged):
+    path = tmp_path / "state.safetensors"
+    methods.get(name).cls(np.eye(3, 4)).save(path)
+    arrays, header = read_tensors(path, kind="state", schema=2)
+    write_tensors(path, {**arrays, **{f"state/{one}": np.ones(shape) for one, shape in forged.items()}}, header)
+    with pytest.raises(FileFormatError, match="does not contain the state that its header describes"):
+        methods.load(path)
+
+
 def test_missing_files_and_files_of_another_kind_are_rejected(tmp_path):
     with pytest.raises(FileNotFoundError, match="no file at"):
         ZeroShot.load(tmp_path / "nothing")

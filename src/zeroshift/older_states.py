@@ -62,6 +62,10 @@ def _waiting_samples(tensors: Tensors) -> None:
     means, counts, sums = (tensors.get(f"state/{name}") for name in ("means", "counts", "sums"))
     if means is None or counts is None or sums is None or not len(samples):
         return
+    classes, dimension = means.shape
+    shapes = [one.shape for one in (samples, labels, sums)]
+    if shapes != [(len(samples), dimension), (len(samples), classes), (classes, dimension, dimension)]:
+        raise ValueError("the samples that waited do not fit the means of the classes")
     for x, y in zip(samples, labels, strict=True):
         centred = (x - means) * (y**0.5)[:, None]
         sums = sums + centred[:, :, None] * centred[:, None, :]

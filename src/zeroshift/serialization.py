@@ -107,13 +107,14 @@ def load(
             f"{cls.__name__} is a base class without a name. Fix: zeroshift.methods.load(path) selects the class."
         )
     tensors, header = read_tensors(checked_path(path), kind=KIND, schema=STATE_SCHEMA)
-    tensors = as_written_now(cls.name, tensors)
     if header.get("method") != cls.name:
         raise FileFormatError(
             f"{path} contains the state of the method {header.get('method')!r}, not of {cls.name!r} ({cls.__name__}). "
             "Fix: zeroshift.methods.load(path) selects the right class."
         )
     _check_header(path, header)
+    with _errors_of_content(path):
+        tensors = as_written_now(cls.name, tensors)
     _check_parameters(cls, path, header)
     models = _models(cls, path, header, changes)
     changes = {name: value for name, value in changes.items() if name not in models}
