@@ -421,8 +421,8 @@ class Stream:
     def _committed(self, append: Append, seconds: float) -> None:
         raised = append.alarm is not None and self.record.alarm is None
         self.record = append.after()
+        self.grown += append.nbytes
         for batch in append.batches:
-            self.grown += batch.nbytes
             self._count_since_snapshot(batch.count)
             self._on_batch(self, batch, seconds)
             self._on_event(self, "samples", {"first": batch.first, "last": batch.last, "epoch": batch.epoch})
