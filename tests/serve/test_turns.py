@@ -198,7 +198,7 @@ def test_a_stream_with_steps_that_never_end_is_refused(running, problem, method,
     create = running.client().stream("cam-1").create
     status, code, message = refusal(lambda: create(NAMES, problem[1], method=method, parameters={parameter: 10**12}))
     assert (status, code) == (422, "invalid_stream")
-    assert f"{parameter} = 1e+12; at most 10,000" in message
+    assert f"{parameter} = 1e+12, and at most 10,000" in message
     create(NAMES, problem[1], method=method, parameters={parameter: 2})
 
 
