@@ -910,9 +910,11 @@ class Stream:
         examples: list[dict[str, Any]] = []
         first = self._store.first_sample(record)
         for batch in self._store.read_batches(record, 0):
-            if self._closing:
-                raise Problem(503, "shutting_down", "The service is shutting down. Fix: retry.")
-            answers = np.asarray(method.adapt(batch.features))
+            answers = np.empty((batch.count, len(record.prototypes)), np.float32)
+            for rows, part in method._answering(batch.features, learn=True):
+                if self._closing:
+                    raise self._not_running()
+                answers[rows] = part
             now, before = answers.argmax(axis=1), batch.answers.classes[:, 0].astype(np.int64)
             count += batch.count
             changed += int((now != before).sum())
