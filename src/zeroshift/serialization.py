@@ -114,7 +114,7 @@ def load(
         )
     _check_header(path, header)
     with _errors_of_content(path):
-        tensors = as_written_now(cls.name, tensors)
+        tensors = as_written_now(getattr(cls, "wrapped", cls).name, tensors)  # a filter adds arrays of its own
     _check_parameters(cls, path, header)
     models = _models(cls, path, header, changes)
     changes = {name: value for name, value in changes.items() if name not in models}
