@@ -14,8 +14,9 @@ Tensors = dict[str, np.ndarray]
 def as_written_now(method: str, tensors: Mapping[str, np.ndarray]) -> Tensors:
     """The tensors of a state file, whatever version wrote it. Those it cannot convert are left for later checks."""
     converted = dict(tensors)
-    for convert in CONVERTERS.get(method, ()):
-        convert(converted)
+    with np.errstate(all="ignore"):  # numbers that no method writes are refused later
+        for convert in CONVERTERS.get(method, ()):
+            convert(converted)
     return converted
 
 
