@@ -295,10 +295,7 @@ def _models(
     cls: type[M], path: str | os.PathLike[str], header: Mapping[str, Any], given: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The models the method computes with. The file contains only their identity; the caller must pass them."""
-    saved = header.get("models", {})
-    if not isinstance(saved, dict):
-        raise FileFormatError(f"{path} has a header without a valid 'models'. Fix: copy or save it again.")
-    models = {}
+    saved, models = header.get("models", {}), {}
     for name in cls.model_parameters:
         if name not in given and saved.get(name) is not None:
             raise TypeError(

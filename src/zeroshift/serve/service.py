@@ -612,8 +612,8 @@ def stream_config(body: Mapping[str, Any], default_method: str) -> dict[str, Any
     for key, value in (body.get("parameters") or {}).items():
         if key.endswith(COUNTS_ROUNDS) and isinstance(value, int | float) and value > MOST_ROUNDS:
             raise Problem(
-                422, "invalid_stream", f"parameters has {key} = {value:g}, at most {MOST_ROUNDS:,} are allowed: more "
-                "may take forever, and snapshots with more cannot be loaded. Fix: fewer.",
+                422, "invalid_stream", f"parameters has {key} = {str(value)[:20]}; {MOST_ROUNDS:,} are allowed. "
+                "More may take forever, and snapshots with more cannot be loaded. Fix: fewer.",
             )  # fmt: skip
     config: dict[str, Any] = {
         "classes": classes,
