@@ -35,6 +35,12 @@ def first_shots(shots: int, dtype: str = "float32") -> tuple[np.ndarray, np.ndar
     return given["support_features"][rows], labels[rows]
 
 
+def assert_golden(scores: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
+    """Scores within `tolerance` of the authors', and the same predictions."""
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=tolerance)
+    np.testing.assert_array_equal(scores.argmax(axis=-1), expected.argmax(axis=-1))
+
+
 def _converted(array: np.ndarray, dtype: str) -> np.ndarray:
     # float32 rows converted to float64 have unit length only within 1e-7, which every tolerance allows.
     return array.astype(dtype) if array.dtype.kind == "f" else array

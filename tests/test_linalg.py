@@ -12,7 +12,6 @@ from zeroshift.arrays import Backend
 from zeroshift.linalg import (
     ZERO_TRACE,
     Float32Factor,
-    minus_outer,
     newton_inverse,
     residual_precision,
     ridge_precision,
@@ -88,20 +87,6 @@ def test_thin_products_equal_plain_ones(rows, count, d, dtype, convert):
     assert tuple(found.shape) == (rows, count)
     assert str(found.dtype).endswith(np.dtype(dtype).name)
     np.testing.assert_allclose(np.asarray(found), expected, rtol=0, atol=d * np.finfo(dtype).eps)
-
-
-@pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
-@pytest.mark.parametrize(("n", "d"), [(1, 1), (7, 5), (100, 512), (3, 20_000)])
-def test_an_outer_product_is_subtracted_from_a_copy(n, d, convert):
-    """In one band of rows, in several with a rest, and with rows too long for a band; also of rows in another order."""
-    rng = np.random.default_rng(n)
-    matrix, column, row = rng.normal(size=(n, d)), rng.normal(size=n), rng.normal(size=2 * d)[::2]
-    before, expected = matrix.copy(), matrix - np.outer(column, row)
-    for given in (matrix, np.asfortranarray(matrix)):
-        found = minus_outer(convert(given), convert(column), convert(row.copy()))
-        np.testing.assert_allclose(np.asarray(found), expected, rtol=0, atol=1e-14)
-    np.testing.assert_allclose(minus_outer(matrix, column, row), expected, rtol=0, atol=1e-14)
-    np.testing.assert_array_equal(matrix, before)
 
 
 @pytest.mark.parametrize("size", [1e-6, 1.0, 3e4], ids=lambda size: f"entries of {size:g}")

@@ -239,6 +239,13 @@ def test_a_default_must_be_allowed():
             rate: float = parameter(RATIO, "Step size.", default=2)
 
 
+def test_a_default_is_what_the_same_value_becomes_when_it_is_given():
+    class Integral(Declared):
+        rate: float = parameter(RATIO, "Step size.", default=1)
+
+    assert [type(Integral.bind((), given)["rate"]) for given in ({}, {"rate": 1})] == [float, float]
+
+
 def test_two_pieces_of_state_need_two_names():
     with pytest.raises(TypeError, match="Twice would save two pieces of state as 'sums'"):
 

@@ -17,14 +17,12 @@ __all__ = [
     "SMALLEST_TRACE",
     "ZERO_TRACE",
     "Float32Factor",
-    "Whitening",
     "add_half_product",
     "add_to_diagonal",
     "inverse_factor",
     "invert_positive",
     "ldl_inverse",
     "ldl_reduce",
-    "minus_outer",
     "multiplies_halves",
     "newton_inverse",
     "positive_inverse",
@@ -191,25 +189,6 @@ def subtract_product(target: Array, left: Array, right: Array) -> None:
         target[band] -= left[band] @ right if right.shape[0] > 1 else left[band] * right
 
 
-def minus_outer(matrix: Array, column: Array, row: Array) -> Array:
-    """matrix - column row^T, a new array (n, d), in float64. A BLAS does this in half the time of NumPy.
-
-    >>> minus_outer(np.eye(2), np.array([1.0, 0.0]), np.array([0.5, 0.25]))
-    array([[ 0.5 , -0.25],
-           [ 0.  ,  1.  ]])
-    """
-    if type(matrix) is not np.ndarray:
-        return matrix - column[:, None] * row
-    from scipy.linalg.blas import dger
-
-    result = np.array(matrix, dtype=np.float64, order="C")
-    rows = max(1, SMALL_VECTOR_PRODUCT // matrix.shape[1])
-    for start in range(0, matrix.shape[0], rows):
-        band = slice(start, start + rows)
-        dger(-1.0, row, column[band], a=result[band].T, overwrite_a=1)  # BLAS sees the transpose
-    return result
-
-
 def ldl_inverse(matrix: Array) -> tuple[Array, Array]:
     """L^-1 (unit lower triangular) and D (..., n) of symmetric matrices (..., n, n) = L diag(D) L^T.
 
@@ -344,37 +323,6 @@ def newton_inverse(matrix: Array, condition: float) -> Array:
         inverse = torch.addmm(inverse, inverse, matrix @ inverse, beta=2.0 * factor, alpha=-factor)
         error = error**2 / (2.0 - error**2)
     return inverse
-
-
-class Whitening:
-    """Maps rows (n, d) so that their inner products are those with the inverse of a positive definite matrix A (d, d).
-
-    With the Cholesky factor A = L L^T a row x becomes L^-1 x. That is a third of the work of an inverse, and half of
-    that of the products with it. A may be overwritten.
-
-    >>> whitening = Whitening(np.array([[4.0, 0.0], [0.0, 1.0]]))
-    >>> whitening.apply(np.array([[2.0, 3.0]]))
-    array([[1., 3.]])
-    """
-
-    def __init__(self, matrix: Array) -> None:
-        self._backend = Backend.of(matrix)
-        if self._backend.library != "numpy":
-            self._factor = self._backend.xp.linalg.cholesky(matrix)
-            return
-        from scipy.linalg.lapack import dpotrf  # several times as fast as NumPy's
-
-        # LAPACK sees the transpose, which is the same matrix.
-        self._factor, failed = dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)
-        if failed:
-            raise np.linalg.LinAlgError("the matrix is not positive definite")
-
-    def apply(self, rows: Array) -> Array:
-        if self._backend.library != "numpy":
-            return self._backend.xp.linalg.solve_triangular(self._factor, rows.T, upper=False).T
-        from scipy.linalg.blas import dtrsm
-
-        return dtrsm(1.0, self._factor, rows.T, lower=1).T
 
 
 def pseudo_inverse(matrix: Array) -> Array:

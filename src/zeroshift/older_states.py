@@ -113,6 +113,7 @@ CONVERTERS: dict[str, tuple[Callable[[Tensors], None], ...]] = {
     "cosmic": (_memory_by_class("memories_first_"), _memory_by_class("memories_second_")),
     "dmn": (_prototypes_in_bank, _memory_by_class()),
     "dota": (_wide("sums"), _waiting_samples),
+    "dpe": (_memory_by_class(),),
     "histpt": (_wide("local", "hard"),),
     "oga": (_memory_by_class(),),
     "t3a": (_memory_by_class(),),

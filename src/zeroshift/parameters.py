@@ -380,7 +380,7 @@ class Declared:
                         f"{cls.__name__} needs {name} ({one.describe()}); it has no default. Fix: pass {name}=..."
                     )
                 values[name] = one.default
-            elif one.allowed is not None:
+            if one.allowed is not None:
                 values[name] = one.allowed.check(name, values[name])
         return {name: values[name] for name in declared}
 

@@ -356,3 +356,4 @@ def test_a_run_that_is_continued_says_so(call, folder, monkeypatch):
     done = call(*command(folder[0]))
     assert done.exit_code == 0
     assert "this run continues one that was interrupted, with 1 of 1 files of predictions written" in done.stderr
+    assert "rows/s" not in done.stdout  # it read few of the rows

@@ -87,6 +87,17 @@ def test_a_set_without_labels(call, small, tmp_path):
     assert "there is no set to compare on" in done.stderr
 
 
+def test_a_file_without_a_logit_scale_gets_a_warning(call, small, tmp_path):
+    fields = {"features": small.features, "labels": small.labels, "prototypes": small.prototypes_for()}
+    np.savez(tmp_path / "without.npz", **fields)
+    np.savez(tmp_path / "with.npz", **fields, logit_scale=20.0)
+    for name, warnings in (("without", 1), ("with", 0)):
+        done = call("compare", tmp_path / f"{name}.npz", "-m", "zero_shot", "--orders", "1", "-o", tmp_path / name)
+        assert done.stderr.count("the logit scale is assumed to be 100, because the file stores none") == warnings
+        page = (tmp_path / name / "compare.html").read_text()
+        assert page.count("the logit scale is assumed to be 100") == warnings
+
+
 def test_a_folder_without_feature_files(call, tmp_path):
     (tmp_path / "empty").mkdir()
     done = call("compare", tmp_path / "empty", "--out", tmp_path / "out")

@@ -6,12 +6,11 @@ import torch
 
 from goldens import golden, problem, views
 from plain import cosmic as plain
-from zeroshift import ZeroShot, methods
-from zeroshift.arrays import to_numpy
+from zeroshift import methods
 from zeroshift.evaluate import MethodSpec, compare
 from zeroshift.features import FeatureSet
-from zeroshift.methods import COSMIC, TDA
-from zeroshift.testing import check_method, make_problem
+from zeroshift.methods import COSMIC
+from zeroshift.testing import make_problem
 
 TOLERANCE = 2e-5
 """Twice the difference between a float64 version and the authors' float32 one."""
@@ -28,7 +27,7 @@ def well_posed(expected, array, prefix=""):
 def scores_and_terms(prototypes, call, *inputs, second, **parameters):
     """Scores, and what they are the sum of: the weights of the cliques change no memory."""
     whole, one, none = (
-        to_numpy(getattr(COSMIC(prototypes, **parameters, **weights), call)(*inputs, second=second))
+        getattr(COSMIC(prototypes, **parameters, **weights), call)(*inputs, second=second)
         for weights in ({}, {"second_clique_weight": 0.0}, {"clique_weight": 0.0, "second_clique_weight": 0.0})
     )
     return {"scores": whole, "text_probs": none, "clip_clique": one - none, "aux_clique": whole - one}
@@ -44,23 +43,19 @@ def check_against_authors(found, expected, prefix=""):
     np.testing.assert_array_equal(found["scores"].argmax(1), expected[f"{prefix}scores"].argmax(1))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
 @pytest.mark.parametrize(("prefix", "parameters"), [("", {}), ("alt_", ALT)])
-def test_the_authors_outputs(prefix, parameters, convert, dtype):
-    given, expected = problem(dtype), golden("cosmic")
-    features, second = convert(given["features"]), convert(expected["aux_features"].astype(dtype))
-    found = scores_and_terms(convert(given["prototypes"]), "adapt_scores", features, second=second, **parameters)
-    assert found["scores"].dtype == dtype
-    check_against_authors(found, expected, prefix)
+def test_the_authors_outputs(prefix, parameters):
+    given, expected = problem("float64"), golden("cosmic")
+    inputs = {"second": expected["aux_features"].astype("float64"), **parameters}
+    check_against_authors(
+        scores_and_terms(given["prototypes"], "adapt_scores", given["features"], **inputs), expected, prefix
+    )
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
-def test_the_authors_outputs_with_views(convert, dtype):
-    given, expected = views(dtype), golden("cosmic_views")
-    images, second = convert(given["views"][:, :8]), convert(expected["aux_features"].astype(dtype))
-    found = scores_and_terms(convert(given["prototypes"]), "adapt_views_scores", images, second=second)
+def test_the_authors_outputs_with_views():
+    given, expected = views("float64"), golden("cosmic_views")
+    second = expected["aux_features"].astype("float64")
+    found = scores_and_terms(given["prototypes"], "adapt_views_scores", given["views"][:, :8], second=second)
     check_against_authors(found, expected)
 
 
@@ -72,15 +67,19 @@ def two_spaces(seed=0, classes=14, samples=400, dimension=10):
     return given, second / np.linalg.norm(second, axis=1, keepdims=True)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_the_plain_version_agrees(seed):
+@pytest.mark.parametrize("n_views", [1, 6])
+def test_the_plain_version_agrees(n_views):
     """Once every class has samples in both spaces: before, products are equal. 14 * 4 / 2 edges can be reached."""
-    given, second = two_spaces(seed)
+    given, second = two_spaces(1)
+    noise = 0.1 * np.random.default_rng(1).normal(size=(400, n_views, 16))
+    noise[:, 0] = 0
+    views = given.features[:, None, :] + noise
+    views /= np.linalg.norm(views, axis=2, keepdims=True)
     setting = {"logit_scale": 20.0, "degree": 5.0, "memory_size": 3, "rebuild_every": 10, "clique_weight": 0.7}
-    found = COSMIC(given.prototypes, **setting).adapt_scores(given.features, second=second)
-    tensors = map(torch.tensor, (given.features, given.prototypes, second))
-    features, prototypes, other = tensors
-    expected = plain.scores(features, prototypes, second=other, **setting).numpy()
+    setting |= {"view_ratio": 0.5}
+    found = COSMIC(given.prototypes, **setting).adapt_views_scores(views, second=second)
+    images, prototypes, other = map(torch.tensor, (views, given.prototypes, second))
+    expected = plain.scores(images, prototypes, second=other, **setting).numpy()
     differ = np.abs(found - expected).max(axis=1) > 1e-9
     assert differ[60:].sum() == 0
     assert differ[:60].mean() < 0.3
@@ -99,73 +98,29 @@ def test_a_case_by_hand():
     np.testing.assert_allclose(method.predict(x, second=z), scores / scores.sum(), rtol=0, atol=1e-12)
 
 
-def test_without_votes_it_is_zero_shot():
-    given, second = two_spaces()
-    method = COSMIC(given.prototypes, logit_scale=20.0, clique_weight=0.0, second_clique_weight=0.0)
-    expected = ZeroShot(given.prototypes, logit_scale=20.0).predict(given.features)
-    np.testing.assert_allclose(method.adapt(given.features, second=second), expected, rtol=0, atol=1e-12)
-
-
 def test_cliques_are_found_again_when_that_is_due():
-    """For every sample that is stored, among the first; later for every `rebuild_every`-th only."""
+    """Later in the stream, only every `rebuild_every`-th sample can change what the cliques are."""
     given, second = two_spaces()
     method = COSMIC(given.prototypes, logit_scale=20.0, memory_size=2, rebuild_every=50)
-    changed, stored = [], []
+    changed, before = [], (0, 0)
     for i, (x, z) in enumerate(zip(given.features, second, strict=True)):
-        before, entropies = method._memories.first_cliques.anchors, method._memories.first.entropies.copy()
         method.adapt(x, second=z)
-        if method._memories.first_cliques.anchors is not before:
+        if method.n_cliques != before:
             changed.append(i)
-        if (method._memories.first.entropies != entropies).any():
-            stored.append(i)
-    assert [i for i in changed if i > 28] == [50, 100, 150, 200, 250, 300, 350]
-    assert [i for i in changed if i <= 28] == [i for i in stored if i <= 28]
+        before = method.n_cliques
+    assert len(changed) > 10
+    assert all(i % 50 == 0 for i in changed if i > 28)
 
 
-def test_the_order_of_classes_does_not_matter():
-    given, second = two_spaces(3)
-    order = np.random.default_rng(0).permutation(14)
-    expected = COSMIC(given.prototypes, logit_scale=20.0).adapt(given.features, second=second)[:, order]
-    found = COSMIC(given.prototypes[order], logit_scale=20.0).adapt(given.features, second=second)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-8)
-
-
-def test_memories_keep_the_lowest_entropies():
+def test_a_saved_stream_of_two_encoders_continues_bit_for_bit(tmp_path):
     given, second = two_spaces()
     method = COSMIC(given.prototypes, logit_scale=20.0, memory_size=3)
-    method.adapt(given.features, second=second)
-    p = ZeroShot(given.prototypes, logit_scale=20.0).predict(given.features)
-    entropies = -(p * np.log(p)).sum(axis=1)
-    for k in range(14):
-        lowest = np.sort(entropies[p.argmax(axis=1) == k])[:3]
-        kept = np.sort(method._memories.first.entropies[k])[: len(lowest)]
-        np.testing.assert_allclose(kept, lowest, rtol=0, atol=1e-8)
-
-
-@pytest.mark.parametrize("convert", [np.asarray, torch.tensor], ids=["numpy", "torch"])
-@pytest.mark.parametrize("split", [1, 30, 210])
-def test_a_saved_stream_continues_bit_for_bit(tmp_path, split, convert):
-    given, second = two_spaces()
-    x, z = convert(given.features), convert(second)
-    method = COSMIC(convert(given.prototypes), logit_scale=20.0, memory_size=3)
-    method.adapt(x[:split], second=z[:split])
+    method.adapt(given.features[:30], second=second[:30])
     method.save(tmp_path / "state.safetensors")
     again = methods.load(tmp_path / "state.safetensors")
-    assert (again.n_seen, again.n_cliques) == (split, method.n_cliques)
-    expected = to_numpy(method.adapt(x[split:], second=z[split:]))
-    np.testing.assert_array_equal(to_numpy(again.adapt(x[split:], second=z[split:])), expected)
-    np.testing.assert_array_equal(
-        to_numpy(again.predict(x[:9], second=z[:9])), to_numpy(method.predict(x[:9], second=z[:9]))
-    )
-
-
-def test_single_samples_and_calls_of_any_size_are_one_stream():
-    given, second = two_spaces()
-    whole = COSMIC(given.prototypes, logit_scale=20.0).adapt(given.features, second=second)
-    method = COSMIC(given.prototypes, logit_scale=20.0)
-    single = [method.adapt(x, second=z) for x, z in zip(given.features[:5], second[:5], strict=True)]
-    rest = method.adapt(given.features[5:], second=second[5:])
-    np.testing.assert_allclose(np.concatenate([single, rest]), whole, rtol=0, atol=1e-12)
+    assert (again.n_seen, again.n_cliques) == (30, method.n_cliques)
+    rest = given.features[30:]
+    np.testing.assert_array_equal(again.adapt(rest, second=second[30:]), method.adapt(rest, second=second[30:]))
 
 
 def test_alone_uses_the_features_twice():
@@ -202,35 +157,6 @@ def test_wrong_calls_change_nothing(what):
         call()
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"memory_size": 0}, "memory_size must be an integer of at least 1; got 0"),
-        ({"clique_share": 0}, "clique_share must be a number greater than 0 and at most 1; got 0"),
-        ({"degree": -1}, "degree must be a number of at least 0; got -1"),
-        ({"alone": 1}, "alone must be True or False; got 1"),
-    ],
-)
-def test_wrong_parameters(given, message):
-    with pytest.raises((TypeError, ValueError), match=message):
-        COSMIC(np.eye(2), **given)
-
-
-def test_a_refused_call_leaves_the_method_usable():
-    given, second = two_spaces(samples=20)
-    method = COSMIC(given.prototypes)
-    with pytest.raises(ValueError, match="second is missing"):
-        method.adapt(given.features)
-    assert method.n_seen == 0
-    assert method.adapt(given.features, second=second).shape == (20, 14)
-
-
-def test_presets():
-    assert COSMIC.preset("dtd") == {"alpha": 2.0, "beta": 3.0, "memory_size": 8}
-    assert COSMIC.preset("imagenet_a") == {"alpha": 2.0, "beta": 5.0, "memory_size": 16}
-    assert COSMIC.presets.keys() == TDA.presets.keys()
-
-
 def test_comparisons_give_it_the_extra_features_of_a_set():
     given, second = two_spaces()
     plain_set = FeatureSet(given.features, prototypes=given.prototypes, labels=given.labels, logit_scale=20.0)
@@ -256,8 +182,3 @@ def test_with_the_order_filter_it_takes_both_encoders():
     plain_answers = COSMIC(given.prototypes, logit_scale=20.0).adapt(given.features[order], second=second[order])
     right = [(one.argmax(axis=1) == given.labels[order]).mean() for one in (answers, plain_answers)]
     assert right[0] > right[1]
-
-
-@pytest.mark.slow  # tests/common runs the same checks one by one
-def test_common_checks():
-    assert not check_method(COSMIC, parameters={"rebuild_every": 7, "memory_size": 2}).failed

@@ -6,26 +6,21 @@ import numpy as np
 import pytest
 import torch
 
-from goldens import golden, problem
+from goldens import assert_golden, golden, problem
 from plain import zlap as plain
 from zeroshift import normalize
 from zeroshift.methods import ZLaPInductive, create
-from zeroshift.testing import check_method, make_problem
+from zeroshift.testing import make_problem
 
-TOLERANCE = {"float32": 3e-6, "float64": 2e-6}
+TOLERANCE = 3e-6
 """An independent float64 version is 3.6e-7 from the authors; scores of up to 10 in float32 add rounding errors."""
 
 
-@pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
-@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("key", ["inductive_scores", "sparse_inductive_scores"])
-def test_golden(key, dtype, library):
-    given, expected = problem(dtype), golden("zlap")[key]
-    unlabelled = library(given["unlabeled_features"])
-    method = ZLaPInductive(library(given["prototypes"]), unlabelled=unlabelled, sparse=key.startswith("sparse"))
-    actual = np.asarray(method.adapt_scores(library(given["features"])))
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=TOLERANCE[dtype])
-    np.testing.assert_array_equal(actual.argmax(axis=1), expected.argmax(axis=1))
+def test_golden(key):
+    given, sparse = problem(), key.startswith("sparse")
+    method = ZLaPInductive(given["prototypes"], unlabelled=given["unlabeled_features"], sparse=sparse)
+    assert_golden(method.adapt_scores(given["features"]), golden("zlap")[key], TOLERANCE)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +55,6 @@ def test_similarities_below_zero_count_as_zero_before_they_are_scaled(sparse):
     prototypes, unlabelled, features = np.split(normalize(np.random.default_rng(3).normal(size=(65, 8))), [5, 45])
     setting = {"scale_similarities": True, "gamma": 2.0}
     method = ZLaPInductive(prototypes, unlabelled=unlabelled, sparse=sparse, n_neighbors=40, **setting)
-    assert method._graph.limits[0] < -0.5
     assert (features @ prototypes.T).min() < -0.5
     plain_scores = plain.sparse_inductive_scores if sparse else plain.inductive_scores
     tensors = torch.tensor(features), torch.tensor(prototypes)
@@ -74,24 +68,6 @@ def test_adapt_only_counts():
     before = method.predict(given.features)
     np.testing.assert_array_equal(method.adapt(given.features), before)
     np.testing.assert_array_equal(method.predict(given.features), before)
-    assert method.n_seen == 90
-    one_by_one = np.array([method.adapt(x) for x in given.features])
-    np.testing.assert_allclose(one_by_one, before, rtol=0, atol=1e-14)
-
-
-def test_predictions_depend_on_the_unlabelled_samples():
-    given = make_problem(samples=90, seed=13)
-    one, other = (
-        ZLaPInductive(given.prototypes, unlabelled=given.features[part]) for part in (slice(30), slice(30, 60))
-    )
-    assert np.abs(one.predict(given.features[60:]) - other.predict(given.features[60:])).max() > 1e-3
-
-
-def test_sparse_keeps_one_class_per_node():
-    given = make_problem(samples=60, seed=14)
-    method = ZLaPInductive(given.prototypes, unlabelled=given.features, sparse=True)
-    assert ((method._graph.labels > 0).sum(axis=1) <= 1).all()
-    assert (method._graph.labels[:6].argmax(axis=1) == np.arange(6)).all()
 
 
 def test_a_similarity_below_all_of_the_graph():
@@ -104,17 +80,13 @@ def test_a_similarity_below_all_of_the_graph():
     assert (scores >= 0).all()
 
 
-@pytest.mark.parametrize(
-    ("features", "unlabelled"), [("float32", "float64"), ("float64", "float32"), ("float32", "float32")]
-)
-@pytest.mark.parametrize("library", [np.asarray, torch.tensor], ids=["numpy", "torch"])
-def test_precisions_may_be_mixed(features, unlabelled, library):
+@pytest.mark.parametrize(("features", "unlabelled"), [("float32", "float64"), ("float64", "float32")])
+def test_precisions_may_be_mixed(features, unlabelled):
     given = make_problem(samples=90, seed=16)
     expected = ZLaPInductive(given.prototypes, unlabelled=given.features[:60]).predict(given.features[60:])
-    known, new = library(given.features[:60].astype(unlabelled)), library(given.features[60:].astype(features))
-    for prototypes in (given.prototypes, given.prototypes.astype("float32")):
-        answer = ZLaPInductive(library(prototypes), unlabelled=known).predict(new)
-        np.testing.assert_allclose(np.asarray(answer), expected, rtol=0, atol=1e-5)
+    known, new = given.features[:60].astype(unlabelled), given.features[60:].astype(features)
+    answer = ZLaPInductive(given.prototypes, unlabelled=known).predict(new)
+    np.testing.assert_allclose(answer, expected, rtol=0, atol=1e-5)
 
 
 def test_wrong_unlabelled_raises():
@@ -142,8 +114,3 @@ def test_unlabelled_is_copied():
     before = method.predict(given.features)
     unlabelled[:] = 0
     np.testing.assert_array_equal(method.predict(given.features), before)
-
-
-@pytest.mark.slow  # tests/common runs the same checks one by one
-def test_check_method_with_other_parameters():
-    assert not check_method(ZLaPInductive, parameters={"sparse": True, "scale_similarities": True}).failed

@@ -156,6 +156,12 @@ def test_docs_lists_all_requests(running):
             assert answer.status == 200
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_docs_fits_the_window(page, width):
+    page.open("/docs", width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
 def test_an_overview_is_sent_when_something_changes(running, problem):
     client = running.client()
     client.stream("a/one").create(("a", "b", "c", "d", "e"), problem[1])

@@ -81,6 +81,13 @@ def test_sigterm_under_load_answers_what_waits_and_stores_snapshots(start_proces
     assert [line["message"] for line in process.log][-1] == "stopped"
 
 
+def test_products_use_one_thread(start_process, tmp_path, problem):
+    process = start_process("--store", str(tmp_path / "store"), environment={"OPENBLAS_NUM_THREADS": "2"})
+    stream = process.client().stream("cam-1")
+    stream.create(NAMES, problem[1], logit_scale=20.0)
+    assert stream.take_snapshot()["environment"]["threads"] == 1
+
+
 def test_the_log_has_no_payload(start_process, tmp_path, problem):
     features, prototypes = problem
     process = start_process("--store", str(tmp_path / "store"))

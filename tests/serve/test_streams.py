@@ -77,6 +77,11 @@ def test_a_bad_sample_fails_alone_and_a_bad_shape_names_its_row(stream, problem)
     assert stream.describe()["n_seen"] == 3
 
 
+def test_a_row_of_zeros_is_called_that(stream):
+    answer = post(stream.client, "/v1/streams/cam-1/samples", {"features": [[0] * 16]})[1]
+    assert answer["results"][0]["error"]["message"] == "Row 0 is zero. Fix: leave it out, or compute it again."
+
+
 def test_keys_replay_the_stored_answer(stream, problem):
     features = problem[0]
     first = stream.samples(features[:3], keys=["x", "y", "z"])

@@ -216,6 +216,9 @@ def load_datasets(
             continue
         if is_pack(source):  # its labels are known to be right
             dataset = replace(dataset, hints=())
+        if not stores_logit_scale(source, named_keys=any(keys.values())):
+            assumed = f"the logit scale is assumed to be {features.logit_scale:g}, because the file stores none"
+            dataset = replace(dataset, hints=(*dataset.hints, f"{assumed}. Fix: add an array called logit_scale"))
         for hint in dataset.hints:
             print_warning(f"{source}: {hint}")
         datasets.append(dataset)

@@ -445,13 +445,12 @@ def plan_table(source: str, planned: Plan, scale: str) -> ReportTable:
 
 def _result_table(method: Method, result: Result, scale: str) -> ReportTable:
     sampled = f", with samples of {result.fit_rows:,}" if result.fit_rows < result.rows else ""
-    rate = result.rows * result.passes / max(result.seconds, 1e-9)
     entries = {
         "method": method.name,
         "logit scale": scale,
         "rows": f"{result.rows:,}" + sampled,
         "rounds": str(result.rounds),
-        "seconds": f"{result.seconds:,.1f} ({rate:,.0f} rows/s and pass)",
+        "seconds": f"{result.seconds:,.1f}",
         "predictions": f"{result.out}/predictions",
     }
     entries |= _found_entries(asdict(result))

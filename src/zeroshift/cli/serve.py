@@ -194,6 +194,7 @@ def _run(
 
 def _serve(server: Server, when_started: Callable[[], None], host: str, port: int) -> None:
     """Serve until SIGINT or SIGTERM; `when_started` runs in a thread as soon as requests are answered."""
+    from threadpoolctl import threadpool_limits
 
     def wait() -> None:
         while not server.started:
@@ -210,7 +211,8 @@ def _serve(server: Server, when_started: Callable[[], None], host: str, port: in
     gc.set_threshold(20_000)
     # A thread that computes lets the event loop run after this time, not 5 ms: a request changes threads several times.
     sys.setswitchinterval(0.0005)
-    with suppress(SystemExit):  # how uvicorn says that it could not start
+    # The threads of a BLAS wait for each other: on a busy machine, or with several streams, most of the time.
+    with threadpool_limits(1, user_api="blas"), suppress(SystemExit):  # how uvicorn says that it could not start
         server.run()
     if not server.started:
         raise ValueError(f"the service could not start at {host}:{port}. Fix: see the log above, or another --port.")
@@ -254,8 +256,6 @@ def demo(
     For example: zeroshift serve demo
     """
     _require_serve()
-    from threadpoolctl import threadpool_limits
-
     from zeroshift.serve.demo import STREAMS, Feeder
     from zeroshift.serve.server import configure_log, make_server
     from zeroshift.serve.service import Limits, Service
@@ -276,9 +276,7 @@ def demo(
                 feeders.append(Feeder(stream, server.address, lambda: server.should_exit))
             human.print("\nWithout API keys: every program on this machine may use it. Ctrl-C ends it.", soft_wrap=True)
 
-        # The threads of a BLAS wait for each other, and those of four streams would do so most of the time.
-        with threadpool_limits(1):
-            _serve(server, feed, host, port)
+        _serve(server, feed, host, port)
         for feeder in feeders:
             feeder.join()
             if feeder.error is not None:

@@ -278,7 +278,7 @@ class COSMIC(OnlineMethod, TwoEncoderMethod):
             return vectors
         rows, k = index(memory.rows[classes, :used]), index(classes)
         stored = memory.entries[rows]
-        weights = exponential_kernel(stored @ x, self.memory_beta) * (rows > 0)
+        weights = exponential_kernel(stored @ x, self.memory_beta)  # an empty slot has a row of zeros
         own = exponential_kernel(text[k] @ x, self.memory_beta)[:, None] * text[k]
         vectors[k] = unit_rows(own + (weights[:, None, :] @ stored)[:, 0])
         return vectors

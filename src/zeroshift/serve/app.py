@@ -562,7 +562,7 @@ def _add_dashboard(app: FastAPI) -> None:
 def _requests_page(app: FastAPI) -> str:
     """A list of all requests, which needs no code of other sites."""
     rows = [
-        f"<tr><td>{method.upper()}</td><td><code>{escape(path)}</code></td><td>{escape(one['summary'])}</td></tr>"
+        f"<tr><td>{method.upper()}</td><td><code>{escape(path)}</code><small>{escape(one['summary'])}</small></td></tr>"
         for path, methods in app.openapi()["paths"].items()
         for method, one in methods.items()
     ]
@@ -573,8 +573,8 @@ def _requests_page(app: FastAPI) -> str:
         '<link rel="stylesheet" href="dashboard/style.css"></head><body>'
         '<header class="bar"><a class="brand" href="./">zeroshift</a></header><main id="main"><h1>Requests</h1>'
         '<p><a href="openapi.json">openapi.json</a> describes their parameters, bodies and answers, for programs.</p>'
-        f"<table><thead><tr><th>method</th><th>address</th><th>what it does</th></tr></thead><tbody>{''.join(rows)}"
-        "</tbody></table></main></body></html>"
+        '<table class="requests"><thead><tr><th>method</th><th>address and what it does</th></tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></main></body></html>"
     )
 
 

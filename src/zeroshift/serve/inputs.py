@@ -245,7 +245,9 @@ def feature_items(features: np.ndarray, keys: Sequence[str | None], dimension: i
         lengths = np.sqrt(np.einsum("nd,nd->n", exact, exact))
     items = [Item(values, None, key) for values, key in zip(features, keys, strict=True)]
     for row in np.flatnonzero(~(np.abs(lengths - 1) <= UNIT_NORM_TOLERANCE)).tolist():
-        if np.isfinite(lengths[row]):
+        if lengths[row] == 0:
+            problem = f"Row {row} is zero. Fix: leave it out, or compute it again."
+        elif np.isfinite(lengths[row]):
             problem = f"Row {row} has length {lengths[row]:.4g}, not 1. Fix: divide it by its length."
         else:
             problem = f"Row {row} has NaN, infinity or a number that is too large."

@@ -89,7 +89,7 @@ def _invalid_values(constraint: kinds.Constraint) -> list[Any]:
         case kinds.Optional(inner):
             return [value for value in _invalid_values(inner) if value is not None]
         case kinds.Number(low, high):
-            outside = [float("nan"), float("inf"), "0.5", None, True, [1]]
+            outside = [float("nan"), float("inf"), 1e30, 5e-324, "0.5", None, True, [1]]
             outside += [low - 1] if np.isfinite(low) else []
             outside += [high + 1] if np.isfinite(high) else []
             return outside + ([2.5] if constraint.integer else [])

@@ -16,9 +16,8 @@ def random_graph(n, share, seed):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.8, 1.0])
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_maximal_cliques_by_enumeration(share, seed):
-    edges = random_graph(9, share, seed)
+def test_maximal_cliques_by_enumeration(share):
+    edges = random_graph(9, share, 1)
 
     def is_clique(nodes):
         return all(edges[i, j] for i, j in itertools.combinations(nodes, 2))
@@ -49,7 +48,7 @@ def test_common_neighbours():
         np.testing.assert_array_equal(joined_graph(edges, shared), edges & (common >= shared))
 
 
-@pytest.mark.parametrize("degree", [0.0, 1.0, 2.5, 4.0, 100.0])
+@pytest.mark.parametrize("degree", [0.0, 1.0, 2.43, 2.5, 4.0, 100.0])
 @pytest.mark.parametrize("n", [1, 2, 8, 41])
 def test_the_mean_degree_is_the_target_or_the_next_smaller(n, degree):
     rows = np.random.default_rng(n).normal(size=(n, 6))
@@ -88,11 +87,9 @@ def test_anchors_and_the_nearest_cliques():
     order = np.argsort(-(found.anchors @ rows[3]))[:kept]
     expected = np.isin(np.arange(20), np.concatenate([groups[one] for one in order]))
     np.testing.assert_array_equal(found.nearest(rows[3], 0.3, 20), expected)
-
-
-def test_equally_near_cliques_count_together():
-    found = CliqueSet.of(np.eye(3), degree=0.0)
-    np.testing.assert_array_equal(found.nearest(np.array([0.6, 0.6, 0.0]), 0.1, 3), [True, True, False])
+    # Of equally near ones all are chosen.
+    alone = CliqueSet.of(np.eye(3), degree=0.0)
+    np.testing.assert_array_equal(alone.nearest(np.array([0.6, 0.6, 0.0]), 0.1, 3), [True, True, False])
 
 
 @pytest.mark.parametrize(

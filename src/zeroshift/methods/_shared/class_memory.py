@@ -67,7 +67,7 @@ class ClassMemory:
 
     def offer(self, k: int, entropy: float, sample: Array, mask: Array | None = None) -> bool:
         """Store a sample (d,) of class k if it is among the most confident ones; whether it was stored."""
-        slot = self._slot(int(k), value := max(float(quantize(np.float64(entropy))), 0.0))
+        slot = self._slot(k := int(k), value := _comparable(entropy))
         if slot is None:
             return False
         row = self.rows[k, slot]
@@ -93,6 +93,15 @@ class ClassMemory:
         """The samples of a class (n, d), in the order of their slots."""
         rows = self.rows[k]
         return self.entries[self._backend.index(rows[rows > 0])]
+
+    def of_class_after(self, k: int, entropy: float, sample: Array) -> Array:
+        """What `of_class` will be if a sample (d,) is offered; nothing changes."""
+        own, slot = self.of_class(k), self._slot(k, _comparable(entropy))
+        if slot == len(own):
+            return self._backend.xp.concat([own, sample[None, :]])
+        if slot is not None:
+            own[slot] = sample
+        return own
 
     def votes(self, features: Array, beta: float) -> Array:
         """Votes (n, K) of the samples, each with the weight exp(-beta (1 - cosine))."""
@@ -143,3 +152,8 @@ class ClassMemory:
         check_lengths("entries", self.entries)
         check_seen("the number of samples in the memory", self.used - 1, n_seen)
         check_seen("the last arrival", int(self.arrivals.max(initial=0)), n_seen)
+
+
+def _comparable(entropy: float) -> float:
+    """Rounded so that entropies of equal samples are equal; at least 0, since rounding may leave -0."""
+    return max(float(quantize(np.float64(entropy))), 0.0)

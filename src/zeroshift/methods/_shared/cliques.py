@@ -10,15 +10,14 @@ import numpy as np
 from zeroshift.arrays import Array, Backend, to_numpy
 from zeroshift.state_checks import check_lengths
 
-__all__ = ["CliqueSet", "joined_graph", "maximal_cliques", "similarity_graph"]
-
 TIE = 1e-9
 """Inner products closer than this are equal: they round differently in other products and orders."""
 
 DEGREE_TOLERANCE = 0.01
 """How far the mean degree of a graph may be from its target."""
 
-MOST_HALVINGS = 500
+HALVINGS = 60
+"""Of the range in which a threshold is searched."""
 
 MOST_CLIQUES = 100_000
 """Listing stops there: the number of maximal cliques may grow exponentially with that of nodes."""
@@ -89,42 +88,21 @@ def similarity_graph(products: np.ndarray, degree: float) -> np.ndarray:
     A threshold is found by bisection between the smallest and the largest product, as the authors of COSMIC do. If no
     threshold reaches the target, equal products among them, the next sparser graph is taken.
     """
-    n = len(products)
-    most = int(n * (degree + DEGREE_TOLERANCE) / 2) + 2
-    upper = np.where(np.tri(n, dtype=bool), -np.inf, products).ravel()
-    n_edges = n * (n - 1) // 2
-    most = min(most, n_edges)
-    largest = np.sort(np.partition(upper, len(upper) - most)[len(upper) - most :])[::-1] if most else upper[:0]
-    rounded = np.round(largest, 9)  # equal products, which may differ by rounding, are on the same side
-    low, high = float(products.min()), float(products.max())
-    chosen = 0
-    for _ in range(MOST_HALVINGS):
+    n, low = len(products), products.min()
+    products = np.round(products, 9)  # equal ones, which may differ by rounding, are on the same side
+    pairs, high = np.sort(products[np.tri(n, k=-1, dtype=bool)]), products.max()
+    for _ in range(HALVINGS):
         middle = (low + high) / 2
-        above = int(np.searchsorted(-rounded, -middle, side="left"))
-        mean = 2 * above / n
-        too_many = mean > degree
-        if abs(mean - degree) < DEGREE_TOLERANCE:
-            chosen = above
-            break
-        if too_many:
+        mean = 2 * (len(pairs) - np.searchsorted(pairs, middle, side="right")) / n
+        if mean > degree:
             low = middle
         else:
-            high, chosen = middle, above
-        if middle in (low, high) and (low + high) / 2 == middle:
+            high = middle
+        if abs(mean - degree) < DEGREE_TOLERANCE:
+            high = middle
             break
-    if not chosen:
-        return np.zeros((n, n), dtype=bool)
-    cut = -np.inf if chosen == n_edges else (largest[chosen - 1] + _next(upper, largest, chosen)) / 2
-    edges = products > cut
-    np.fill_diagonal(edges, False)
-    return edges
-
-
-def _next(upper: np.ndarray, largest: np.ndarray, chosen: int) -> float:
-    """The largest product that is no edge."""
-    if chosen < len(largest):
-        return float(largest[chosen])
-    return float(upper[upper < largest[-1]].max(initial=-np.inf))
+    edges = np.tril(products > high, -1)
+    return edges | edges.T
 
 
 def joined_graph(edges: np.ndarray, shared: int) -> np.ndarray:
@@ -152,11 +130,9 @@ def maximal_cliques(edges: np.ndarray) -> list[list[int]]:
     >>> maximal_cliques(path)
     [[0, 1], [1, 2]]
     """
-    neighbours, n = _masks(edges), len(edges)
-    alone = [i for i in range(n) if not neighbours[i]]
-    joined = sum(1 << i for i in range(n) if neighbours[i])
+    neighbours = _masks(edges)
     found: list[list[int]] = []
-    waiting = [(0, joined, 0)] if joined else []  # a clique, the nodes that may join it, and those already tried
+    waiting = [(0, (1 << len(edges)) - 1, 0)]  # a clique, the nodes that may join it, and those already tried
     while waiting and len(found) < MOST_CLIQUES:
         clique, candidates, tried = waiting.pop()
         if not candidates:
@@ -168,7 +144,7 @@ def maximal_cliques(edges: np.ndarray) -> list[list[int]]:
             waiting.append((clique | 1 << v, candidates & neighbours[v], tried & neighbours[v]))
             candidates &= ~(1 << v)
             tried |= 1 << v
-    return sorted([*found, *([i] for i in alone)])
+    return sorted(found)
 
 
 def _masks(edges: np.ndarray) -> list[int]:

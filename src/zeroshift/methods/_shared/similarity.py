@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from zeroshift.arrays import Array, Backend, namespace, to_numpy
 from zeroshift.frozen import Expression
 from zeroshift.parameters import Number
-from zeroshift.zero_shot import TIE
 
 __all__ = [
     "SHARPNESS",
-    "SingleSampleStats",
     "exponential_kernel",
     "frozen_votes",
     "inner_products",
     "normalize_rows",
     "one_hot",
-    "single_sample_stats",
     "unit_rows",
 ]
 
@@ -55,35 +50,6 @@ def frozen_votes(x: Expression, keys: Array, weights: Array, beta: float) -> Exp
 def inner_products(features: Array, rows: Array) -> Array:
     """(n, m) for features (n, d) and rows (m, d). One sample takes a matrix-vector product, much faster on a GPU."""
     return features @ rows.T if features.shape[0] > 1 else (rows @ features[0])[None, :]
-
-
-class SingleSampleStats(NamedTuple):
-    """The zero-shot prediction for one sample."""
-
-    logits: Array
-    """(1, K), in the library and on the device of the features."""
-    probabilities: np.ndarray
-    """(K,), in NumPy."""
-    k: int
-    """The pseudo-class."""
-    entropy: float
-
-
-def single_sample_stats(features: Array, text: Array, logit_scale: float) -> SingleSampleStats:
-    """Logits, class and entropy of one sample (1, d).
-
-    >>> one = single_sample_stats(np.array([[0.8, 0.6]]), np.eye(2), 5.0)
-    >>> one.k, round(one.entropy, 4)
-    (0, 0.5822)
-    """
-    logits = logit_scale * inner_products(features, text)
-    # The rest in NumPy: on a GPU, class and entropy would take ten kernel launches and two synchronisations.
-    scores = to_numpy(logits)[0]
-    scores = scores - scores.max()
-    y = np.exp(scores)
-    total = y.sum()
-    y /= total
-    return SingleSampleStats(logits, y, int((scores >= -TIE).argmax()), float(np.log(total) - y @ scores))
 
 
 def normalize_rows(weights: Array) -> Array:
