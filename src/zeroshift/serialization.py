@@ -46,8 +46,9 @@ COUNTS_ROUNDS = ("iterations", "rounds", "steps", "epochs")
 MOST_ROUNDS = 10_000
 """Largest value of such a parameter in a file."""
 
-RETIRED = ("precision",)
-"""Parameters that selected only how to compute. Some methods had them in earlier versions; files may name them."""
+RETIRED = ("precision", "ordered_weight", "spread_samples")
+"""Parameters of methods of earlier versions, without which they continue from what they learned; files may name them.
+"""
 
 _restoring: ContextVar[bool] = ContextVar("restoring", default=False)
 

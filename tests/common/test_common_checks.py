@@ -99,7 +99,7 @@ VARIANTS = [
     (OnlineAnchoredMixture, {"support": own_prototypes, "first_samples": 4}),
     (OnlineAnchoredMixture, {"staleness": 0.0}),
     (OnlineAnchoredMixture, {"staleness": 0.5, "order": "none", "half_life": 20.0}),
-    (OnlineAnchoredMixture, {"occurring": (1.0, 1.0), "varying": (1.0, 1.0), "calm": 1.0, "spread_samples": 0.0}),
+    (OnlineAnchoredMixture, {"occurring": (1.0, 1.0), "varying": (1.0, 1.0), "calm": 1.0}),
     (StickyFilter.of(OnlineADAPT), {}),
     (StickyFilter.of(OnlineADAPT), {"batch_size": 4, "lag": 2}),
     (StickyFilter.of(ECALP), {}),
@@ -107,7 +107,7 @@ VARIANTS = [
     (TransductiveAnchoredMixture, {"rounds": 1}),
     (
         TransductiveAnchoredMixture,
-        {"chunk_size": 7, "occurring": (1.0, 1.0), "varying": (1.0, 1.0), "spread_samples": 0.0},
+        {"chunk_size": 7, "occurring": (1.0, 1.0), "varying": (1.0, 1.0)},
     ),
 ]
 """Parameters that use other code than the defaults of their class."""

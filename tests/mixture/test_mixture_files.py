@@ -67,6 +67,23 @@ def test_a_saved_stream_continues_bit_for_bit(stream, case, both, tmp_path):
         assert (twin.n_seen, twin.stay, twin.caution) == (method.n_seen, method.stay, method.caution)
 
 
+def test_an_ordered_stream_of_an_earlier_version_continues(tmp_path):
+    """Its weight in ordered streams was a parameter, and it kept how much of an order there was."""
+    stream = class_sorted()
+    method = learned(stream, 47, "random order")
+    assert method.stay > 0.5
+
+    def as_before(arrays, header):
+        header["parameters"]["ordered_weight"] = 0.2
+        del header["values"]["stay_of_sums"]
+        header["values"]["order_of_sums"] = 1.0
+
+    method.save(tmp_path / "state.safetensors")
+    restored = methods.load(edited(tmp_path / "state.safetensors", as_before))
+    found, expected = (continued(one, stream, slice(47, None)) for one in (restored, method))
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize("both", [False, True], ids=["one encoder", "two encoders"])
 def test_a_saved_set_predicts_the_same(both, tmp_path):
     stream = few_classes()
@@ -140,6 +157,8 @@ def values(**changes):
         values(n_counted="47"),
         values(n_counted=None),
         values(n_seen=46),
+        values(stay_of_sums=2.0),
+        values(stay_of_sums=None),
         values(sticky_order={"follows": 1}),
         values(sticky_order=None),
         put("counts", 0, -1.0),

@@ -34,7 +34,6 @@ def test_pairs_in_the_wrong_order_are_rejected(cls, name):
         ("spread_range", 1.0),
         ("occurring", (0.5, 1.5)),
         ("varying", (-0.1, 0.5)),
-        ("spread_samples", -1),
         ("shrinkage", 0.0),
         ("shrinkage", 1.5),
         ("shrinkage_samples", float("nan")),
@@ -56,7 +55,6 @@ def test_numbers_out_of_range_are_rejected(cls, name, value):
     [
         (OnlineAnchoredMixture, "staleness", 1.5),
         (OnlineAnchoredMixture, "order", "sorted"),
-        (OnlineAnchoredMixture, "ordered_weight", 1.1),
         (OnlineAnchoredMixture, "relative_samples", 0.0),
         (OnlineAnchoredMixture, "balance", -0.1),
         (OnlineAnchoredMixture, "half_life", 8.0),
@@ -73,9 +71,7 @@ def test_numbers_out_of_range_of_one_class_are_rejected(cls, name, value):
         cls(PROBLEM.prototypes, **{name: value})
 
 
-@pytest.mark.parametrize(
-    "name", ["order", "ordered_weight", "relative_samples", "balance", "half_life", "lag", "staleness"]
-)
+@pytest.mark.parametrize("name", ["order", "relative_samples", "balance", "half_life", "lag", "staleness"])
 def test_the_transductive_mixture_has_no_parameters_about_order(name):
     with pytest.raises(TypeError, match=name):
         TransductiveAnchoredMixture(PROBLEM.prototypes, **{name: 0.5})

@@ -27,7 +27,6 @@ CONSTANTS = MixtureConstants(
     anchor_count=1.0,
     cautious_anchor_count=2.0,
     spread_range=(0.1, 5.0),
-    spread_samples=1.0,
     shrinkage=0.5,
     shrinkage_samples=1.0,
     reliability_samples=2.0,
@@ -37,7 +36,6 @@ CONSTANTS = MixtureConstants(
     varying=(0.6, 0.8),
     few_classes_weight=0.5,
     proportions=0.0,
-    ordered_weight=0.2,
     relative_samples=2.0,
     calm=0.5,
 )
@@ -50,8 +48,8 @@ def sums_of_stream(posteriors=None, features=FEATURES, second=None):
     return sums.add_posteriors(q if posteriors is None else posteriors, second)
 
 
-def found(order=0.0, sums=None, **changes):
-    return estimate(sums or sums_of_stream(), None, PROTOTYPES, order, replace(CONSTANTS, **changes))
+def found(stay=0.0, sums=None, **changes):
+    return estimate(sums or sums_of_stream(), None, PROTOTYPES, stay, replace(CONSTANTS, **changes))
 
 
 def posteriors(mixture, log_y, distances):
@@ -83,8 +81,8 @@ def test_two_classes_in_the_plane():
 
 @pytest.mark.parametrize(
     ("changes", "spread"),
-    [({"spread_range": (0.1, 2.0)}, 2.0), ({"spread_range": (4.0, 5.0)}, 4.0), ({"spread_samples": 2.0}, 1.0)],
-    ids=["no more than the greatest", "no less than the least", "one while there are few samples"],
+    [({"spread_range": (0.1, 2.0)}, 2.0), ({"spread_range": (4.0, 5.0)}, 4.0)],
+    ids=["no more than the greatest", "no less than the least"],
 )
 def test_spread_of_the_anchors(changes, spread):
     """An anchor is (1.5, 1.5) + spread (0.5, -0.5), and counts as one sample next to two whose sum is (6, 0)."""
@@ -107,10 +105,10 @@ def test_few_classes_leave_the_anchors_at_the_text():
     np.testing.assert_allclose(mixture.gaussians.means, [[2.0, 0.0], [0.0, 2.0]], atol=1e-14)
 
 
-@pytest.mark.parametrize("order", [0.5, 1.0])
-def test_in_an_ordered_stream_anchors_move_to_the_images(order):
+@pytest.mark.parametrize(("stay", "order"), [(0.25, 0.5), (0.5, 1.0), (0.9, 1.0)])
+def test_in_an_ordered_stream_anchors_move_to_the_images(stay, order):
     """Half ordered, anchors lie half way. Fully ordered they are the centres, because the spread is 3."""
-    mixture = found(order, sums=sums_of_stream(ONE_CLASS))
+    mixture = found(stay, sums=sums_of_stream(ONE_CLASS))
     anchor = np.array([1.0, 0.0]) * (1 - order) + np.array([3.0, 0.0]) * order
     np.testing.assert_allclose(mixture.gaussians.means[0], (np.array([6.0, 0.0]) + 2 * anchor) / 4, atol=1e-14)
 
@@ -148,7 +146,7 @@ def test_distances_in_an_ordered_stream():
     the centres and tr(P S) = 1.5. Around their mean (1.5, 1.5) the samples have the covariance
     [[13/4, -9/4], [-9/4, 9/4]], and tr(P ...) = 1.5 * 13/4 + 3 * 9/4. From (3, 1) to the mean it is
     1.5 * 9/4 + 3/4 = 4.125, so the typical distance would be 4.125 + 1.5 - 11.625 < 0 and counts as 0."""
-    mixture = found(order=1.0)
+    mixture = found(stay=0.5)
     np.testing.assert_allclose(mixture.gaussians.means, [[3.0, 0.0], [0.0, 3.0]], atol=1e-15)
     assert mixture.gaussians.typical_offset == pytest.approx(1.5 - 11.625)
     np.testing.assert_allclose(mixture.factors, 0.5)
@@ -157,16 +155,17 @@ def test_distances_in_an_ordered_stream():
     # (5, -1): 1.5 * 4 + 3 and 1.5 * 25 + 3 * 16 from the classes, 1.5 * 49/4 + 3 * 25/4 from the mean.
     own, typical = np.array([9.0, 85.5]), 37.125 + 1.5 - 11.625
     np.testing.assert_allclose(mixture.distances(np.array([[5.0, -1.0]])).first[0], (own + typical) / 2)
-    half = found(order=0.5)
+    half = found(stay=0.25)
     widening = 0.5 * 3.5 / 4.5 + 0.5  # kappa = 1.5, u = 0.5
     np.testing.assert_allclose(half.factors, 0.5 * widening + 0.25)
     np.testing.assert_allclose(half.backgrounds, 0.25)
 
 
-@pytest.mark.parametrize(("order", "left"), [(0.0, 1.0), (0.5, 0.6), (1.0, 0.2)])
-def test_order_weakens_the_gaussians_of_answers_but_not_the_reference(order, left):
+@pytest.mark.parametrize(("stay", "left"), [(0.0, 1.0), (0.2, 1.0), (0.5, 2 / 3), (0.8, 2 / 9), (0.98, 2 / 99)])
+def test_correlated_neighbours_weaken_the_gaussians_of_answers_but_not_the_reference(stay, left):
+    """Two neighbours that stay with probability a count as one sample: 2 (1 - a)/(1 + a), at most 1."""
     log_y, distances = np.log([[0.3, 0.7]]), Distances(np.array([[2.25, 19.125]]), None)
-    mixture = found(order)
+    mixture = found(stay)
     answer = posteriors(mixture, log_y, distances.first)
     assert answer[0, 1] / answer[0, 0] == pytest.approx(0.7 / 0.3 * np.exp(-0.25 * left * 16.875))
     odds = 0.7 / 0.3 * np.exp(-0.5 * 0.25 * 16.875)
@@ -274,8 +273,8 @@ def test_the_linear_head_gives_the_same_posteriors():
 
 
 def test_precision_is_zero_without_variance():
-    for order in (0.0, 1.0):
-        mixture = found(order, sums=sums_of_stream(features=np.eye(2)[np.arange(8) % 2]))
+    for stay in (0.0, 0.9):
+        mixture = found(stay, sums=sums_of_stream(features=np.eye(2)[np.arange(8) % 2]))
         assert not mixture.gaussians.precision.any()
         np.testing.assert_array_equal(mixture.distances(FEATURES).first, 0.0)
 

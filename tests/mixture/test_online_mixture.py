@@ -48,7 +48,6 @@ def test_rows_of_packs(name):
     [
         {"anchor_count": 3.0, "cautious_anchor_count": 0.5},
         {"spread_range": (1.1, 1.2)},
-        {"spread_samples": 0.0},
         {"shrinkage": 0.1, "shrinkage_samples": 0.0},
         {"shrinkage": 1.0},
         {"reliability_samples": 0.0, "weight": 0.2},
@@ -57,8 +56,8 @@ def test_rows_of_packs(name):
         {"occurring": (0.9, 1.0), "varying": (0.8, 1.0)},
         {"occurring": (0.5, 0.5), "varying": (0.5, 0.5)},
         {"order": "none"},
-        {"ordered_weight": 1.0, "relative_samples": 1.0},
-        {"ordered_weight": 0.0, "balance": 0.0},
+        {"relative_samples": 1.0},
+        {"balance": 0.0},
         {"balance": 1.0, "calm": 1.0},
         {"calm": 0.0},
         {"staleness": 0.5},

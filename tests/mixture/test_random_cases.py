@@ -34,7 +34,6 @@ SHARED = {
     "anchor_count": lambda draw: 10 ** draw.uniform(-2, 1.5),
     "cautious_anchor_count": lambda draw: 10 ** draw.uniform(-2, 1.5),
     "spread_range": lambda draw: pair(draw, 4),
-    "spread_samples": lambda draw: draw.uniform(0, 5),
     "shrinkage": lambda draw: draw.uniform(0.05, 1),
     "shrinkage_samples": lambda draw: draw.uniform(0, 10),
     "reliability_samples": lambda draw: draw.uniform(0, 40),
@@ -46,7 +45,6 @@ SHARED = {
 }
 ONLINE = SHARED | {
     "order": lambda draw: "none",
-    "ordered_weight": lambda draw: draw.uniform(0, 1),
     "relative_samples": lambda draw: 10 ** draw.uniform(-1, 2),
     "balance": lambda draw: draw.uniform(0, 1),
     "half_life": lambda draw: draw.uniform(16, 80),

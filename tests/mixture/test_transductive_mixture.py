@@ -44,7 +44,6 @@ def test_rows_of_packs(name):
     [
         {"anchor_count": 3.0, "cautious_anchor_count": 0.5},
         {"spread_range": (1.1, 1.2)},
-        {"spread_samples": 100.0},
         {"shrinkage": 0.1, "shrinkage_samples": 0.0},
         {"reliability_samples": 0.0, "weight": 0.2},
         {"first_samples": 81},

@@ -78,7 +78,6 @@ class Settings:
     anchor_count: float = 1.0
     cautious_anchor_count: float = 4.0
     spread_range: tuple[float, float] = (0.3, 3.0)
-    spread_samples: float = 2.0
     shrinkage: float = 0.75
     shrinkage_samples: float = 4.0
     reliability_samples: float = 32.0
@@ -89,7 +88,6 @@ class Settings:
     calm: float = 1 / 16
     # Online.
     order: str = "auto"
-    ordered_weight: float = 0.2
     relative_samples: float = 32.0
     balance: float = 0.75
     half_life: float | None = None
@@ -143,7 +141,7 @@ class Chain:
 
     def order(self):
         """g"""
-        return min(1.0, 2 * self.estimate()) if self.stay() else 0.0
+        return min(1.0, 2 * self.stay())
 
     def stay_and_order_of_next(self):
         return (0.0, 0.0) if self.last is None else (self.stay(), self.order())
@@ -212,6 +210,7 @@ class Statistics:
     counts: np.ndarray
     kappa: float
     rho: float
+    stay: float
     order: float
     few: float
     caution: float
@@ -307,12 +306,11 @@ def text_anchors(x, q, counts, t, kappa, u, p, settings):
     center = (1 - u) * q.sum(axis=1) @ x / n
     center = center + u * sum(c * m for c, m in zip(trust, centres, strict=True)) / trust.sum()
     text_center = (1 - u) * t.mean(axis=0) + u * trust @ t / trust.sum()
+    images = sum(c * float(np.sum((m - center) ** 2)) for c, m in zip(trust, centres, strict=True))
+    text = sum(c * float(np.sum((t_k - text_center) ** 2)) for c, t_k in zip(trust, t, strict=True))
     r = 1.0
-    if n > settings.spread_samples * len(t):
-        images = sum(c * float(np.sum((m - center) ** 2)) for c, m in zip(trust, centres, strict=True))
-        text = sum(c * float(np.sum((t_k - text_center) ** 2)) for c, t_k in zip(trust, t, strict=True))
-        if text > ZERO_TRACE:
-            r = min(max(math.sqrt(images / text), settings.spread_range[0]), settings.spread_range[1])
+    if text > ZERO_TRACE:
+        r = min(max(math.sqrt(images / text), settings.spread_range[0]), settings.spread_range[1])
     return [(1 - p) * (center + r * (t_k - text_center)) + p * t_k for t_k in t]
 
 
@@ -347,6 +345,7 @@ def statistics(memory, labelled, t, settings):
         counts=counts,
         kappa=kappa,
         rho=n / (n + settings.reliability_samples * classes),
+        stay=memory.chain.stay(),
         order=g,
         few=h,
         caution=u,
@@ -381,7 +380,7 @@ def log_gaussians(both, weight, found):
 
 def log_answer(both, found, settings):
     """What the Gaussians say in an answer, and the proportions."""
-    weight = settings.weight * found.rho * (1 - (1 - settings.ordered_weight) * found.order)
+    weight = settings.weight * found.rho * min(1, 2 * (1 - found.stay) / (1 + found.stay))
     weight *= 1 - (1 - settings.few_classes_weight) * found.few
     return log_gaussians(both, weight, found) + found.log_proportions
 

@@ -72,7 +72,6 @@ CONSTANTS = (
     Constant("cautious_anchor_count", (1.0, 2.0, 8.0, 16.0), CENTRES),
     Constant("spread_range", (0.1, 0.15, 0.6, 0.9), CENTRES, end=0, end_name="least"),
     Constant("spread_range", (1.0, 1.5, 6.0, 12.0), CENTRES, end=1, end_name="greatest"),
-    Constant("spread_samples", (0.5, 1.0, 4.0, 8.0), CENTRES),
     Constant("shrinkage", (0.375, 0.6, 0.85, 0.95), LIKELIHOOD),
     Constant("shrinkage_samples", (1.0, 2.0, 8.0, 16.0), LIKELIHOOD),
     Constant("reliability_samples", (8.0, 16.0, 64.0, 128.0), LIKELIHOOD),
@@ -84,7 +83,6 @@ CONSTANTS = (
     Constant("varying", (0.2, 0.3, 0.45, 0.5), CAUTION, end=0, end_name="least"),
     Constant("varying", (0.42, 0.45, 0.6, 0.7), CAUTION, end=1, end_name="enough"),
     # Nothing changes in random orders; benchmarks/ordered_streams.py is about the others.
-    Constant("ordered_weight", (0.03125, 0.0625, 0.25, 0.5), CAUTION, ONLINE),
     Constant("relative_samples", (8.0, 16.0, 64.0, 128.0), CAUTION, ONLINE),
     Constant("balance", (0.25, 0.5, 0.9, 1.0), CAUTION, ONLINE),
     Constant("few_classes_weight", (0.125, 0.25, 0.75, 1.0), CAUTION, TRANSDUCTIVE),

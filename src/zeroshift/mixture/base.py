@@ -70,9 +70,6 @@ class AnchoredMixture(TwoEncoderMethod):
         "Smallest and largest ratio between the spread of the images' class means and that of the prototypes.",
         default=(0.3, 3.0),
     )
-    spread_samples: float = parameter(
-        Number(low=0), "Average samples per class from which that ratio is estimated; it is 1 before.", default=2.0
-    )
     shrinkage: float = parameter(
         Number(low=0, high=1, above=True),
         "Share of the identity in the covariance after very many samples.",
@@ -166,8 +163,8 @@ class AnchoredMixture(TwoEncoderMethod):
         """The sums that the statistics in use are estimated from."""
 
     @property
-    def _order(self) -> float:
-        """How much of an order the samples have, from 0 to 1."""
+    def _stay(self) -> float:
+        """The probability that a sample has the class of the one before, as the filter uses it."""
         return 0.0
 
     def _all_sums(self) -> Sums:
@@ -182,7 +179,7 @@ class AnchoredMixture(TwoEncoderMethod):
 
     def _estimate(self, sums: Sums) -> Mixture | None:
         """The classes that follow from the sums; None while there are too few samples."""
-        return estimate(sums, self._labelled_sums, self._wide_prototypes, self._order, self._constants)
+        return estimate(sums, self._labelled_sums, self._wide_prototypes, self._stay, self._constants)
 
     # The precision of products.
 

@@ -10,7 +10,7 @@ import numpy as np
 from zeroshift.arrays import Array, Backend, Rows, to_numpy
 from zeroshift.frozen import Expression
 from zeroshift.mixture.base import AnchoredMixture
-from zeroshift.mixture.statistics import normalize_scores
+from zeroshift.mixture.statistics import FULL_ORDER, normalize_scores
 from zeroshift.mixture.sums import Sums
 from zeroshift.mixture.temperature import N_TEMPERATURES
 from zeroshift.mixture.transductive import TransductiveAnchoredMixture
@@ -34,9 +34,6 @@ MANY_ROWS = 16
 
 SMALLEST_STAY = 1e-3
 """A smaller probability of staying counts as zero: then no recursion over the samples is needed."""
-
-FULL_ORDER = 0.5
-"""Probability of staying from which a stream counts as fully ordered."""
 
 
 class Pending(NamedTuple):
@@ -76,9 +73,8 @@ class StreamSums:
         self.sums = sums
         self.n_counted = 0
         """Samples in the sums."""
-        self.order: float | None = None
-        """How much of an order the stream had, from 0 to 1, when the statistics were estimated from the sums; None if
-        they were not."""
+        self.stay: float | None = None
+        """The probability of staying when the statistics were estimated from the sums; None if they were not."""
         self.half_life = half_life
         self.rows = rows
         self.pending = self._empty_pending()
@@ -121,7 +117,7 @@ class StreamSums:
         """Move the pending samples into the sums."""
         if self.n_pending:
             self.sums, self.n_counted, self.n_pending = self.all_sums(), self.n_counted + self.n_pending, 0
-            self.order = None
+            self.stay = None
 
     def merged(self, other: StreamSums) -> StreamSums:
         """The sums of both streams."""
@@ -132,15 +128,16 @@ class StreamSums:
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         pending = self.pending.first(self.n_pending)._asdict()
         arrays = {f"pending_{name}": array for name, array in pending.items()}
-        return {**self.sums.arrays(), **arrays}, {"n_counted": self.n_counted, "order_of_sums": self.order}
+        return {**self.sums.arrays(), **arrays}, {"n_counted": self.n_counted, "stay_of_sums": self.stay}
 
     def restore(self, arrays: Mapping[str, Array], values: Mapping[str, Any]) -> StreamSums:
         restored = StreamSums(self.sums.restore(arrays, values), self.rows, self.half_life)
         if type(values["n_counted"]) is not int or values["n_counted"] < 0:
             raise ValueError(f"n_counted is {values['n_counted']!r}; it must be a number of samples")
         restored.n_counted = values["n_counted"]
-        restored.order = float(values["order_of_sums"])
-        check_range("order_of_sums", restored.order, 0, 1)
+        if "order_of_sums" not in values:  # of earlier versions, which kept less than the probability of staying
+            restored.stay = float(values["stay_of_sums"])
+            check_range("stay_of_sums", restored.stay, 0, 1)
         restored.n_pending = int(arrays["pending_features"].shape[0])
         if restored.n_pending > self.rows:
             raise ValueError(f"pending_features has {restored.n_pending} rows, more than are ever kept")
@@ -189,12 +186,6 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
         '"auto" estimates from the zero-shot posteriors whether neighbouring samples share their class, and uses it; '
         '"none" treats every stream as if it were in random order.',
         default="auto",
-    )
-    ordered_weight: float = parameter(
-        Number(low=0, high=1),
-        "Share of its weight that the Gaussian log-likelihood has in an ordered stream, where neighbours repeat its "
-        "errors.",
-        default=0.2,
     )
     relative_samples: float = parameter(
         Number(low=0, above=True),
@@ -252,7 +243,7 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
         states, n_seen = mixture._in_turn(False, mixture._copied_states)
         with Backend.of(stream.prototypes).computing():
             stream._stream.begin(states["_sums"])
-            stream._stream.n_counted, stream._stream.order, stream._n_seen = n_seen, None, n_seen
+            stream._stream.n_counted, stream._stream.stay, stream._n_seen = n_seen, None, n_seen
             stream._derive()
         return stream
 
@@ -282,7 +273,7 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
             total = self._stream.all_sums() + added
             with self._learning(n_samples):
                 self._stream.count_pending()
-                self._stream.sums, self._stream.order = total, None
+                self._stream.sums, self._stream.stay = total, None
                 self._stream.n_counted += n_samples
                 self._derive()
 
@@ -293,16 +284,13 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
         return self._stream.all_sums()
 
     def _derive(self) -> None:
-        if self._stream.order is None:
-            self._stream.order = self._present_order()
+        if self._stream.stay is None:
+            self._stream.stay = self.stay
         super()._derive()
 
     @property
-    def _order(self) -> float:
-        return self._stream.order or 0.0
-
-    def _present_order(self) -> float:
-        return float(_order_of(np.array(self._chain.stay)))
+    def _stay(self) -> float:
+        return self._stream.stay or 0.0
 
     @property
     def stay(self) -> float:
@@ -430,7 +418,7 @@ class OnlineAnchoredMixture(AnchoredMixture, OrderedMethod):
     def _order_offsets(self) -> np.ndarray | None:
         """(K,) what is subtracted from the scores of a sample that comes without the one before it: what zero-shot
         favours throughout an ordered stream. None in random order."""
-        order = self._present_order()
+        order = float(_order_of(np.array(self.stay)))
         if not order or self._mixture is None:
             return None
         means = self._chain.evidence / self._chain.evidence.sum()
@@ -511,5 +499,5 @@ class _Filtered(NamedTuple):
 
 
 def _order_of(stay: np.ndarray) -> np.ndarray:
-    """How much of an order there is, from 0 to 1, given the filter's probability of staying."""
-    return np.where(stay < SMALLEST_STAY, 0.0, np.minimum(1.0, stay / (OnlineAnchoredMixture._trust * FULL_ORDER)))
+    """How much of an order there is, from 0 to 1, given the probability of staying."""
+    return np.where(stay < SMALLEST_STAY, 0.0, np.minimum(1.0, stay / FULL_ORDER))

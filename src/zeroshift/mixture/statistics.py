@@ -17,6 +17,7 @@ from zeroshift.recording import Recordings, record
 from zeroshift.zero_shot import TIE
 
 __all__ = [
+    "FULL_ORDER",
     "Distances",
     "Gaussians",
     "LogAndPosterior",
@@ -86,18 +87,40 @@ def not_negative(array: Array) -> Array:
     return np.maximum(array, 0.0, out=array) if isinstance(array, np.ndarray) else array.clamp_(min=0.0)
 
 
+FULL_ORDER = 0.5
+"""Probability of staying from which a stream counts as fully ordered."""
+
+CORRELATED = 2.0
+"""Correlated neighbours that say as much as one independent sample: the mean of a chain that stays with probability a
+has the variance of (1 - a) / (1 + a) independent samples, if all of the errors of neighbours are alike."""
+
+
 class StreamDiagnostics(NamedTuple):
     """How little a stream looks like samples drawn at random from all classes, judged by its zero-shot posteriors.
 
     Each value is between 0 (not at all) and 1 (completely).
     """
 
-    order: float
-    """The class of a sample tends to be that of the sample before."""
+    stay: float
+    """The probability that a sample has the class of the sample before because it follows it; 0 in random order."""
     imbalance: float
     """Some classes seem to occur much more often than others."""
     few_classes: float
     """Few of the classes occur."""
+
+    @property
+    def order(self) -> float:
+        """How much of an order there is."""
+        return min(1.0, self.stay / FULL_ORDER)
+
+    @property
+    def independent(self) -> float:
+        """Share of the information of independent samples that samples have whose neighbours share class and scene.
+
+        >>> [round(StreamDiagnostics(stay, 0.0, 0.0).independent, 3) for stay in (0.0, 0.5, 0.9)]
+        [1.0, 0.667, 0.105]
+        """
+        return min(1.0, CORRELATED * (1.0 - self.stay) / (1.0 + self.stay))
 
     @property
     def combined(self) -> float:
@@ -188,7 +211,6 @@ class MixtureConstants:
     anchor_count: float
     cautious_anchor_count: float
     spread_range: tuple[float, float]
-    spread_samples: float
     shrinkage: float
     shrinkage_samples: float
     reliability_samples: float
@@ -198,7 +220,6 @@ class MixtureConstants:
     varying: tuple[float, float]
     few_classes_weight: float
     proportions: float
-    ordered_weight: float
     relative_samples: float
     calm: float
 
@@ -339,9 +360,8 @@ class Mixture:
     @property
     def distance_weight(self) -> float:
         """Factor on the distances in a log-posterior."""
-        order, _, few = self.stream
-        ordered = 1.0 - order * (1.0 - self.constants.ordered_weight)
-        return self._full_weight * ordered * (1.0 - few * (1.0 - self.constants.few_classes_weight))
+        few_classes = 1.0 - self.stream.few_classes * (1.0 - self.constants.few_classes_weight)
+        return self._full_weight * self.stream.independent * few_classes
 
     @property
     def _full_weight(self) -> float:
@@ -425,11 +445,11 @@ def in_precision(value: T, dtype: Any) -> T:
 
 
 def estimate(
-    sums: Sums, labelled: Sums | None, prototypes: Array, order: float, constants: MixtureConstants
+    sums: Sums, labelled: Sums | None, prototypes: Array, stay: float, constants: MixtureConstants
 ) -> Mixture | None:
     """The classes that follow from sums over a stream and over labelled samples; None while there are too few samples.
 
-    `prototypes` (K, d) are in float64. `order` says how much of an order the stream has, from 0 to 1.
+    `prototypes` (K, d) are in float64. `stay` is the probability of staying, 0 in random order.
     """
     backend = Backend.of(prototypes)
     xp = backend.xp
@@ -445,8 +465,8 @@ def estimate(
     imbalance, few = imbalance_and_few_classes(
         posteriors, squares, occurring=constants.occurring, varying=constants.varying
     )
-    stream = StreamDiagnostics(order, imbalance, few)
-    u = stream.combined
+    stream = StreamDiagnostics(stay, imbalance, few)
+    order, u = stream.order, stream.combined
     anchor = constants.anchor_count + (constants.cautious_anchor_count - constants.anchor_count) * u
     mean_counts = counts + anchor
     gaussians = _first_gaussians(sums, prototypes, n, anchor, stream, constants)
@@ -489,19 +509,19 @@ def _first_gaussians(
 ) -> Gaussians:
     """The classes in the features of the first encoder."""
     u, in_place = stream.combined, stream.few_classes * (1.0 - stream.order)
-    spread_range = constants.spread_range if n > constants.spread_samples * prototypes.shape[0] else None
     if not stream.order and Backend.of(prototypes).on_gpu:
 
         def on_gpu(*, recorded: bool) -> _GpuGaussians:
-            return _GpuGaussians(prototypes, spread_range, recorded=recorded)
+            return _GpuGaussians(prototypes, constants.spread_range, recorded=recorded)
 
-        with _RECORDINGS.use(prototypes, (prototypes.shape, spread_range), lambda: on_gpu(recorded=True)) as recorded:
+        key = prototypes.shape, constants.spread_range
+        with _RECORDINGS.use(prototypes, key, lambda: on_gpu(recorded=True)) as recorded:
             steps = recorded or on_gpu(recorded=False)
             found = steps.gaussians(sums, prototypes, n, anchor, u, in_place, constants)
         if found is not None:
             return found
     anchors = _text_anchors(
-        sums.counts, sums.weighted, sums.total, prototypes, n, anchor, u, in_place, spread_range
+        sums.counts, sums.weighted, sums.total, prototypes, n, anchor, u, in_place, constants.spread_range
     )  # fmt: skip
     return _gaussians(
         sums.counts, n, anchor, anchors, sums.weighted, sums.scatter, sums.total, stream.order, constants
@@ -517,13 +537,10 @@ def _text_anchors(
     anchor: Any,
     u: Any,
     in_place: Any,
-    spread_range: tuple[float, float] | None,
+    spread_range: tuple[float, float],
 ) -> Array:
     """(K, d) the prototypes moved to where the images are; if few classes occur in random order, partly left where they
-    are, by the share `in_place`: a class that does not occur then lies far from every image.
-
-    Without a range, the spread of the images' class means counts as that of the prototypes.
-    """
+    are, by the share `in_place`: a class that does not occur then lies far from every image."""
     xp = Backend.of(prototypes).xp
     positive_counts = xp.where(counts > 0, counts, xp.ones_like(counts))
     trust = counts / (counts + anchor)
@@ -531,13 +548,11 @@ def _text_anchors(
     share = trust / xp.sum(trust)
     center = (1.0 - u) * total / n + u * ((share / positive_counts) @ weighted)
     text_center = (1.0 - u) * xp.mean(prototypes, axis=0) + u * (share @ prototypes)
-    spread: Any = 1.0
-    if spread_range is not None:
-        text_spread = _spread(prototypes, text_center, trust)
-        image_spread = _spread(weighted / positive_counts[:, None], center, trust)
-        equal = text_spread <= ZERO_TRACE
-        ratio = image_spread / xp.where(equal, xp.ones_like(text_spread), text_spread)
-        spread = xp.where(equal, xp.ones_like(ratio), (ratio**0.5).clip(*spread_range))
+    text_spread = _spread(prototypes, text_center, trust)
+    image_spread = _spread(weighted / positive_counts[:, None], center, trust)
+    equal = text_spread <= ZERO_TRACE
+    ratio = image_spread / xp.where(equal, xp.ones_like(text_spread), text_spread)
+    spread = xp.where(equal, xp.ones_like(ratio), (ratio**0.5).clip(*spread_range))
     anchors = prototypes * ((1.0 - in_place) * spread + in_place)
     anchors += (1.0 - in_place) * (center - spread * text_center)
     return anchors
@@ -672,7 +687,7 @@ class _GpuGaussians:
     There are two graphs: the host has to see a few numbers in between.
     """
 
-    def __init__(self, prototypes: Array, spread_range: tuple[float, float] | None, *, recorded: bool) -> None:
+    def __init__(self, prototypes: Array, spread_range: tuple[float, float], *, recorded: bool) -> None:
         torch: Any = sys.modules["torch"]
         self._spread_range, self._recorded = spread_range, recorded
         backend, (classes, d) = Backend.of(prototypes), prototypes.shape

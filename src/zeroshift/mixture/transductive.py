@@ -117,7 +117,7 @@ class TransductiveAnchoredMixture(AnchoredMixture):
         default=1.0,
     )
 
-    ordered_weight, relative_samples = 1.0, 1.0  # a set has no order
+    relative_samples = 1.0  # a set has no order
     _takes_many_rows = True
 
     _sums: Sums = state(
