@@ -306,6 +306,13 @@ def test_arrays_inside_a_tuple_stay_read_only_in_copies():
                 array[...] = 0
 
 
+def test_prototypes_in_float64_are_read_only_too():
+    method = TDA(PROTOTYPES.astype(np.float32))
+    for one in (method, pickle.loads(pickle.dumps(method)), copy.deepcopy(method)):
+        with pytest.raises(ValueError, match="read-only"):
+            one.prototypes64[...] = 0
+
+
 def test_an_interrupted_reset_is_refused_until_the_next_reset(monkeypatch):
     method = learned()
 

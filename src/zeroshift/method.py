@@ -201,7 +201,7 @@ class Method(Shared, Declared, ABC):
 
     def _make_arrays_read_only(self) -> None:
         if Backend.of(self.prototypes).library == "numpy":
-            for name in self.array_parameters:
+            for name in (*self.array_parameters, "_prototypes64"):
                 _make_read_only(getattr(self, name))
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -14,8 +14,9 @@ Tensors = dict[str, np.ndarray]
 def as_written_now(method: str, tensors: Mapping[str, np.ndarray]) -> Tensors:
     """The tensors of a state file, whatever version wrote it. Those it cannot convert are left for later checks."""
     converted = dict(tensors)
-    for convert in CONVERTERS.get(method, ()):
-        convert(converted)
+    with np.errstate(all="ignore"):  # numbers that no method writes are refused later
+        for convert in CONVERTERS.get(method, ()):
+            convert(converted)
     return converted
 
 
@@ -62,8 +63,11 @@ def _waiting_samples(tensors: Tensors) -> None:
     means, counts, sums = (tensors.get(f"state/{name}") for name in ("means", "counts", "sums"))
     if means is None or counts is None or sums is None or not len(samples):
         return
-    if samples.shape[1:] != means.shape[1:] or labels.shape != (len(samples), len(means)):
-        raise ValueError(f"samples {samples.shape} with labels {labels.shape} waited for means {means.shape}")
+    n, (classes, d) = len(samples), means.shape
+    shapes = [one.shape for one in (samples, labels, counts, sums)]
+    # Of samples without numbers, a small file may contain any number.
+    if shapes != [(n, d), (n, classes), (classes,), (classes, d, d)] or not means.size:
+        raise ValueError("the samples that waited do not fit the means of the classes")
     for x, y in zip(samples, labels, strict=True):
         centred = (x - means) * (y**0.5)[:, None]
         sums = sums + centred[:, :, None] * centred[:, None, :]

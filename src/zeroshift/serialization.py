@@ -114,9 +114,9 @@ def load(
             "Fix: zeroshift.methods.load(path) selects the right class."
         )
     _check_header(path, header)
-    _check_parameters(cls, path, header)
     with _errors_of_content(path):
-        tensors = as_written_now(cls.name, tensors)
+        tensors = as_written_now(getattr(cls, "wrapped", cls).name, tensors)  # a filter adds arrays of its own
+    _check_parameters(cls, path, header)
     models = _models(cls, path, header, changes)
     changes = {name: value for name, value in changes.items() if name not in models}
     for name in changes:
@@ -296,10 +296,7 @@ def _models(
     cls: type[M], path: str | os.PathLike[str], header: Mapping[str, Any], given: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The models the method computes with. The file contains only their identity; the caller must pass them."""
-    saved = header.get("models", {})
-    if not isinstance(saved, dict):
-        raise FileFormatError(f"{path} has a header without a valid 'models'. Fix: copy or save it again.")
-    models = {}
+    saved, models = header.get("models", {}), {}
     for name in cls.model_parameters:
         if name not in given and saved.get(name) is not None:
             raise TypeError(

@@ -447,6 +447,23 @@ def test_a_shard_that_is_replaced_during_a_run_is_an_error(problem, tmp_path, wh
         adapt(made, FeatureShards.open(shards), on="local:0", progress=replace, **arguments)
 
 
+def test_a_replaced_shard_with_unusable_rows_is_an_error_too(problem, tmp_path):
+    """Its rows are not left out: others of them were learned."""
+    features, prototypes, shards = problem
+    path = shards / "img_emb" / "img_emb_1.npy"
+    times = path.stat()
+
+    def replace(doing, rows, total):
+        if doing == "answers":
+            np.save(path, features[:350] * (np.arange(350) % 2)[:, None])  # zeros in every task
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+    made = TransductiveAnchoredMixture(prototypes, logit_scale=20.0)
+    arguments = {"task_rows": 64, "normalize": True, "on_bad_shard": "skip", "out": tmp_path / "out"}
+    with pytest.raises(ShardChangedError, match=r"img_emb_1\.npy"):
+        adapt(made, FeatureShards.open(shards), on="local:0", progress=replace, **arguments)
+
+
 def test_a_shard_that_is_replaced_between_two_drivers_is_an_error(problem, tmp_path):
     features, prototypes, shards = problem
     path = shards / "img_emb" / "img_emb_1.npy"

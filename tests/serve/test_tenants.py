@@ -16,7 +16,9 @@ import pytest
 
 from serve.running import NAMES, PATIENCE, wait_until
 from zeroshift.serve import ServiceError
-from zeroshift.serve.keys import add_key
+from zeroshift.serve.app import LARGE_BODY, from_json
+from zeroshift.serve.keys import ASKING, add_key
+from zeroshift.serve.service import Service
 from zeroshift.serve.tenants import SharedThreads, parse_quota
 
 
@@ -82,6 +84,54 @@ def test_bytes_of_log_and_snapshots_are_counted(tenants, problem):
     tenants.client("b/").stream("b/0").create(NAMES, prototypes)
     stream.delete()
     client.stream("a/1").create(NAMES, prototypes)
+
+
+def test_keys_and_labels_are_counted_as_they_are_stored(tenants, problem):
+    features, prototypes = problem
+    client = tenants.client("a/", bytes=500_000)
+    stream = client.stream("a/0")
+    stream.create(NAMES, prototypes, keep_snapshots=2, retain=8)
+
+    def used() -> int:
+        known = tenants.running.service.streams["a/0"]
+        assert known.stored is not None
+        assert known.stored + known.grown == tenants.running.store.stored_bytes(known.record)
+        return known.stored + known.grown
+
+    for _ in range(2):  # before the first, nothing is measured
+        stream.samples(features[:20], keys=[f"{'k' * 150}{row}" for row in range(20)])
+    assert used() > 20 * (2 * 150 + 64)
+    before = used()
+    stream.label({1: "a", 2: "b"})
+    assert used() == before + 2 * features[0].nbytes
+    for _ in range(3):
+        stream.take_snapshot()
+        stream.samples(features[:20])
+    assert used() < before + 60 * 150 + 40_000
+
+    wrong = json.dumps({"features": [[0.0] * 16] * 1000}).encode()  # nothing is learned, and the answers are kept
+    headers = {"Content-Type": "application/json"}
+
+    def send() -> None:
+        for number in range(20):
+            client.request("POST", "/v1/streams/a/0/samples", wrong, {**headers, "Idempotency-Key": f"r{number}"})
+
+    assert refusal(send)["used"] == used() > 500_000
+
+
+def test_large_bodies_are_parsed_in_the_threads_of_their_tenant(tenants, monkeypatch):
+    asked, read = [], Service.read
+
+    async def noted(self, function, *arguments):
+        if function is from_json:
+            asked.append(ASKING.get().prefix)
+        return await read(self, function, *arguments)
+
+    monkeypatch.setattr(Service, "read", noted)
+    body = b" " * LARGE_BODY + b"{}"
+    kind = {"Content-Type": "application/json"}
+    assert tenants.client("a/")._send("PUT", "/v1/streams/a/0", body, kind)[0] == 422
+    assert asked == ["a/"]
 
 
 def test_rows_per_second_are_shared_by_the_keys_of_a_prefix(tenants, problem, monkeypatch):

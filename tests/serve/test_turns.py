@@ -13,8 +13,10 @@ import pytest
 
 from serve.running import NAMES, PATIENCE, wait_until
 from serve.test_hostile import connect
+from zeroshift import methods
 from zeroshift.methods import create
 from zeroshift.serve import ServiceError, learners
+from zeroshift.serve.errors import Problem
 from zeroshift.serve.service import Limits
 
 SAMPLES = "/v1/streams/cam-1/samples"
@@ -146,6 +148,23 @@ def test_turns_do_not_change_answers(run_service, problem, short_turns, tmp_path
     assert (recovery["differing"], recovery["damaged_snapshots"]) == (0, [])
 
 
+def test_a_replay_ends_between_two_samples_when_the_service_stops(running, stream, problem, monkeypatch):
+    stream.samples(problem[0][:50])
+    inner, dota, learned = running.service.streams["cam-1"], methods.get("dota").cls, []
+    learn = dota.learn
+
+    def learn_last(self, step):
+        learned.append(step)
+        inner._closing = True
+        learn(self, step)
+
+    monkeypatch.setattr(dota, "learn", learn_last)
+    with pytest.raises(Problem, match="shutting down"):
+        inner.replay("dota", {}, 100)
+    assert len(learned) == 1
+    inner._closing = False
+
+
 def test_a_request_that_waits_too_long_is_not_begun(run_service, problem):
     running = run_service(limits=Limits(wait_seconds=60.0))
     stream = running.client().stream("cam-1")
@@ -191,6 +210,19 @@ def test_a_configuration_that_costs_too_much_is_refused(run_service, problem):
     assert "5 classes and d = 16" in message
     assert "Fix: features with fewer dimensions" in message
     assert running.client().streams() == []
+
+
+@pytest.mark.parametrize(("method", "parameter"), [("ecalp", "rounds"), ("adapt_online", "iterations")])
+def test_a_stream_with_steps_that_never_end_is_refused(running, problem, method, parameter):
+    create = running.client().stream("cam-1").create
+    for value in (10_001, 10**400):
+        status, code, message = refusal(
+            lambda value=value: create(NAMES, problem[1], method=method, parameters={parameter: value})
+        )
+        assert (status, code) == (422, "invalid_stream")
+        assert f"{parameter} = 100" in message
+        assert "10,000 are allowed" in message
+    create(NAMES, problem[1], method=method, parameters={parameter: 2})
 
 
 def test_answers_have_a_bounded_size(run_service, problem):

@@ -370,11 +370,11 @@ class AnswerTask:
             zero_shot = ZeroShot(method.prototypes, logit_scale=getattr(method, "logit_scale", 100.0))
             for index, (shard, start, stop) in enumerate(task.pieces):
                 found = self.reading.rows(Task(0, 0, ((shard, start, stop),)), check=False)
+                if checksums is not None and found.checksums not in ([], [checksums[index]]):
+                    raise ShardChangedError(shard.path)
                 bad += found.bad
                 if found.bad:
                     continue
-                if checksums is not None and found.checksums[0] != checksums[index]:
-                    raise ShardChangedError(shard.path)
                 for first in range(0, stop - start, ANSWER_ROWS):
                     rows = found.rows[first : first + ANSWER_ROWS]
                     numbers = shard.numbers(start + first, start + first + len(rows))

@@ -673,6 +673,7 @@ async def confirm_labels(service: Service, stream: Stream, labels: list[tuple[in
     missing = await service.read(service.store.add_labels, stream.record, chosen)
     if missing is not None:
         raise Problem(404, "no_such_sample", f"The log has no sample {labels[missing][0]}.", row=missing)
+    stream.grown += len(labels) * stream.record.prototypes[0].nbytes  # a label that replaces another counts twice
     return {"labels": await service.read(service.store.count_labels, stream.record)}
 
 
@@ -934,6 +935,7 @@ class Guard:
             if scope["method"] not in WITHOUT_BODY:  # nothing is read from somebody unknown
                 try:
                     state["principal"] = await identify(Request(scope))
+                    ASKING.set(state["principal"])  # a large body is parsed before the endpoint asks who sent it
                 except Problem as problem:
                     refused = problem
             if not scope["path"].isprintable():  # a route would ignore a line feed at the end

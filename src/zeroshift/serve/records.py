@@ -318,6 +318,13 @@ class Append:
     def seq(self) -> int:
         return self.batches[-1].last if self.batches else self.stream.seq
 
+    @property
+    def nbytes(self) -> int:
+        """Of the batches and the keys in the store, as `SqlStore.stored_bytes` counts them."""
+        keys = sum(2 * len(name) + len(digest) for name, digest, _ in self.keys)
+        requests = sum(len(text) for row in self.requests for text in row[:3])
+        return sum(batch.nbytes for batch in self.batches) + keys + requests
+
     def after(self) -> StreamRecord:
         """The stream after it."""
         return replace(self.stream, seq=self.seq, alarm=self.alarm)

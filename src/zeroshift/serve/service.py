@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from zeroshift import methods
 from zeroshift._version import __version__
 from zeroshift.arrays import UNIT_NORM_TOLERANCE
+from zeroshift.serialization import COUNTS_ROUNDS, MOST_ROUNDS
 from zeroshift.serve.encoding import EncoderPool
 from zeroshift.serve.errors import Problem
 from zeroshift.serve.inputs import Samples, as_matrix, check_stream_id, feature_items, is_text
@@ -608,6 +609,12 @@ def stream_config(body: Mapping[str, Any], default_method: str) -> dict[str, Any
             422, "unknown_method", f"{name} cannot run in a stream: it must be online and need nothing but "
             f"prototypes. Fix: one of {', '.join(usable)}, each also with +filter.",
         )  # fmt: skip
+    for key, value in (body.get("parameters") or {}).items():
+        if key.endswith(COUNTS_ROUNDS) and isinstance(value, int | float) and value > MOST_ROUNDS:
+            raise Problem(
+                422, "invalid_stream", f"parameters has {key} = {str(value)[:20]}; {MOST_ROUNDS:,} are allowed. "
+                "More may take forever, and snapshots with more cannot be loaded. Fix: fewer.",
+            )  # fmt: skip
     config: dict[str, Any] = {
         "classes": classes,
         "method": name,

@@ -75,7 +75,14 @@ STREAM_COLUMNS = "number, id, config, prototypes, dimension, created, checksum, 
 STREAM_TABLES = ("epochs", "batches", "sample_keys", "requests", "snapshots", "kept_snapshots", "thumbnails", "labels")
 BATCH_COLUMNS = "first, count, epoch, learned, time, keys, features, answers, checksum"
 THUMBNAIL_SIZES = "SELECT seq, LENGTH(content) FROM thumbnails WHERE stream = ?"
-LOG_BYTES = "COALESCE(SUM(LENGTH(features) + LENGTH(answers)), 0)"
+STORED_BYTES = {
+    "batches": "LENGTH(features) + LENGTH(answers)",
+    "sample_keys": "2 * LENGTH(name) + LENGTH(digest)",  # the batches have the names, too
+    "requests": "LENGTH(name) + LENGTH(digest) + LENGTH(results)",
+    "labels": "LENGTH(features)",
+    "snapshots": "size",
+}
+"""By table, what counts of a row for the quota of its tenant."""
 SNAPSHOT_COLUMNS = "number, epoch, seq, time, size, checksum, environment, monitor, file"
 
 SCRATCH_PREFIX = "zeroshift-"
@@ -390,22 +397,26 @@ class SqlStore(ABC):
         """Delete the log up to sample `through`, with the keys of these samples; how many bytes that were."""
 
         def delete(execute: Callable[..., Any]) -> int:
-            old = "FROM batches WHERE stream = ? AND first + count - 1 <= ?"
-            deleted = execute(f"SELECT {LOG_BYTES} {old}", (stream.number, through)).fetchone()[0]
-            execute(f"DELETE {old}", (stream.number, through))
+            def remove(table: str, which: str, end: int) -> int:
+                rows, values = f"FROM {table} WHERE stream = ? AND {which}", (stream.number, end)
+                size = execute(f"SELECT COALESCE(SUM({STORED_BYTES[table]}), 0) {rows}", values).fetchone()[0]
+                execute(f"DELETE {rows}", values)
+                return int(size)
+
+            deleted = remove("batches", "first + count - 1 <= ?", through)
             left = execute("SELECT COALESCE(MIN(first), ?) FROM batches WHERE stream = ?", (through + 1, stream.number))
             before = left.fetchone()[0]
-            execute("DELETE FROM sample_keys WHERE stream = ? AND seq < ?", (stream.number, before))
-            execute("DELETE FROM requests WHERE stream = ? AND seq < ?", (stream.number, before - 1))
-            return int(deleted)
+            return deleted + remove("sample_keys", "seq < ?", before) + remove("requests", "seq < ?", before - 1)
 
         return self._write(delete)
 
     def stored_bytes(self, stream: StreamRecord) -> int:
-        """Bytes of the prototypes, the log and the snapshots."""
-        log = self._read(f"SELECT {LOG_BYTES} FROM batches WHERE stream = ?", (stream.number,))
-        snapshots = self._read("SELECT COALESCE(SUM(size), 0) FROM snapshots WHERE stream = ?", (stream.number,))
-        return stream.prototypes.nbytes + int(log[0][0]) + int(snapshots[0][0])
+        """Bytes of the prototypes, the log with its keys, the labels and the snapshots."""
+        found = [
+            self._read(f"SELECT COALESCE(SUM({size}), 0) FROM {table} WHERE stream = ?", (stream.number,))
+            for table, size in STORED_BYTES.items()
+        ]
+        return stream.prototypes.nbytes + sum(int(rows[0][0]) for rows in found)
 
     # Epochs and snapshots
 

@@ -421,8 +421,8 @@ class Stream:
     def _committed(self, append: Append, seconds: float) -> None:
         raised = append.alarm is not None and self.record.alarm is None
         self.record = append.after()
+        self.grown += append.nbytes
         for batch in append.batches:
-            self.grown += batch.nbytes
             self._count_since_snapshot(batch.count)
             self._on_batch(self, batch, seconds)
             self._on_event(self, "samples", {"first": batch.first, "last": batch.last, "epoch": batch.epoch})
@@ -910,9 +910,11 @@ class Stream:
         examples: list[dict[str, Any]] = []
         first = self._store.first_sample(record)
         for batch in self._store.read_batches(record, 0):
-            if self._closing:
-                raise Problem(503, "shutting_down", "The service is shutting down. Fix: retry.")
-            answers = np.asarray(method.adapt(batch.features))
+            answers = np.empty((batch.count, len(record.prototypes)), np.float32)
+            for rows, part in method._answering(batch.features, learn=True):
+                if self._closing:
+                    raise self._not_running()
+                answers[rows] = part
             now, before = answers.argmax(axis=1), batch.answers.classes[:, 0].astype(np.int64)
             count += batch.count
             changed += int((now != before).sum())

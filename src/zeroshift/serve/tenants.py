@@ -25,7 +25,7 @@ class Quota:
 
     streams: int | None = None
     bytes: int | None = None
-    """Of the log and the snapshots."""
+    """Of the log with its keys, the labels and the snapshots."""
     rows: int | None = None
     """Samples per second."""
     listeners: int | None = None
