@@ -29,7 +29,7 @@ from zeroshift.tensor_files import UnverifiedFileWarning, read_tensors, unverifi
 if TYPE_CHECKING:
     from zeroshift.method import Method
 
-__all__ = ["STATE_SCHEMA", "load", "pack", "read_header", "restoring", "save", "unpack"]
+__all__ = ["STATE_SCHEMA", "load", "pack", "read_header", "restoring", "save", "unpack", "without_retired"]
 
 if TYPE_CHECKING:
     M = TypeVar("M", bound=Method)
@@ -194,12 +194,15 @@ def _check_header(path: str | os.PathLike[str], header: Mapping[str, Any]) -> No
         )
 
 
-def _check_parameters(cls: type[M], path: str | os.PathLike[str], header: Mapping[str, Any]) -> None:
+def without_retired(cls: type[Method], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Stored parameters of a method, without those that earlier versions had."""
+    return {name: one for name, one in parameters.items() if name not in RETIRED or name in cls.declared_parameters}
+
+
+def _check_parameters(cls: type[M], path: str | os.PathLike[str], header: dict[str, Any]) -> None:
     """Leave out retired parameters. Refuse the state of a method whose parameters were others: what it learned means
     something else."""
-    for name in RETIRED:
-        if name not in cls.declared_parameters:
-            header["parameters"].pop(name, None)
+    header["parameters"] = without_retired(cls, header["parameters"])
     unknown = [repr(name) for name in header["parameters"] if name not in cls.declared_parameters]
     if unknown:
         raise FileFormatError(

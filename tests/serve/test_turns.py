@@ -18,6 +18,7 @@ from zeroshift.methods import create
 from zeroshift.serve import ServiceError, learners
 from zeroshift.serve.errors import Problem
 from zeroshift.serve.service import Limits
+from zeroshift.serve.stream import make_method
 
 SAMPLES = "/v1/streams/cam-1/samples"
 
@@ -327,3 +328,10 @@ def test_readers_that_take_nothing_are_closed(run_service, problem):
         ask_on()
     wait_until(lambda: not running.server.server_state.connections)
     slow.close()
+
+
+def test_a_stored_stream_may_have_parameters_of_earlier_versions():
+    config = {"method": "anchored_mixture_online", "parameters": {"ordered_weight": 0.2, "balance": 0.5}}
+    assert make_method(config, np.eye(3), stored=True).balance == 0.5
+    with pytest.raises(TypeError, match="ordered_weight"):
+        make_method(config, np.eye(3))

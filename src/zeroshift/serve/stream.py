@@ -30,6 +30,7 @@ import threadpoolctl
 from zeroshift import methods
 from zeroshift._version import __version__
 from zeroshift.method import Method
+from zeroshift.serialization import without_retired
 from zeroshift.serve.errors import Problem
 from zeroshift.serve.learners import Learner
 from zeroshift.serve.monitor import Monitor
@@ -135,10 +136,13 @@ class _Command:
     done: asyncio.Future[Any]
 
 
-def make_method(config: Mapping[str, Any], prototypes: np.ndarray, **inputs: Any) -> Method:
-    """A new method for a stream. ValueError or TypeError if the configuration does not fit the method."""
+def make_method(config: Mapping[str, Any], prototypes: np.ndarray, *, stored: bool = False, **inputs: Any) -> Method:
+    """A new method for a stream. ValueError or TypeError if the configuration does not fit the method. One that is
+    `stored` may have parameters of earlier versions."""
     info = methods.get(config["method"])
     parameters = {name: tuple(v) if isinstance(v, list) else v for name, v in config["parameters"].items()}
+    if stored:
+        parameters = without_retired(info.cls, parameters)
     if "logit_scale" in info.cls.declared_parameters and config.get("logit_scale") is not None:
         parameters.setdefault("logit_scale", config["logit_scale"])
     return info.cls(prototypes, **parameters, **inputs)
@@ -524,7 +528,10 @@ class Stream:
         if start.parent_epoch is not None and start.parent_seq is not None:
             method, monitor, _ = yield from self._state_at(record, start.parent_epoch, start.parent_seq)
         elif epoch == 0:
-            method, monitor = make_method(record.config, record.prototypes), Monitor(len(record.prototypes))
+            method, monitor = (
+                make_method(record.config, record.prototypes, stored=True),
+                Monitor(len(record.prototypes)),
+            )
         else:
             raise DamagedError(f"no snapshot of epoch {epoch} can be read")
         return method, monitor, (yield from self._replay(record, method, monitor, epoch, start.start, seq))
@@ -867,7 +874,7 @@ class Stream:
         if not labels:
             raise Problem(409, "no_labels", "The stream has no confirmed labels. Fix: POST .../labels first.")
         support = (np.stack([one[4] for one in labels]), np.array([one[1] for one in labels]))
-        method = make_method(self.config, record.prototypes, support=support)
+        method = make_method(self.config, record.prototypes, stored=True, support=support)
         monitor, count = Monitor(len(record.prototypes)), 0
         history = self._history(record)
         for batch in self._store.read_batches(record, 0):
