@@ -80,13 +80,18 @@ def _commands_built_once():
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_temporary_folder(tmp_path_factory):
-    """What killed processes, browsers and compilers leave in the temporary folder is deleted after the tests."""
-    folder = tmp_path_factory.mktemp("temporary")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TMPDIR", str(folder))
-        patch.setattr(tempfile, "tempdir", str(folder))
+    """What killed processes, browsers and compilers leave in the temporary folder is deleted after the tests.
+
+    Its path is short, because those of sockets are limited to about 100 characters.
+    """
+    tmp_path_factory.getbasetemp()  # that of pytest stays where it is
+    with (
+        tempfile.TemporaryDirectory(prefix="zs-", ignore_cleanup_errors=True) as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("TMPDIR", folder)
+        patch.setattr(tempfile, "tempdir", folder)
         yield
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -25,6 +25,7 @@ from zeroshift.cli.app import app
 pytestmark = [
     pytest.mark.filterwarnings("ignore::zeroshift.data.catalogue.CountWarning"),
     pytest.mark.filterwarnings("ignore:.* prompts are longer than the 24 tokens"),  # of the tiny model
+    pytest.mark.filterwarnings("ignore:the text encoder does not tell"),
 ]
 SCRIPT = Path(public_clip.__file__)
 
