@@ -68,6 +68,17 @@ def test_every_file_of_a_plug_in_counts(tmp_path, monkeypatch):
         sys.modules.pop(name)
 
 
+def test_a_folder_that_is_found_twice_counts_once(tmp_path, monkeypatch):
+    (tmp_path / "own_namespace").mkdir()
+    (tmp_path / "own_namespace" / "mine.py").touch()
+    found = []
+    for _ in range(2):
+        monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+        importlib.invalidate_caches()
+        found.append(keys._plug_in_files("own_namespace"))
+    assert found[0] == found[1] == [tmp_path / "own_namespace" / "mine.py"]
+
+
 def test_a_module_next_to_that_of_a_method_counts(written, tmp_path):
     method = written("factor = 1")
     first = code_digest(method)

@@ -137,7 +137,8 @@ def _plug_in_files(top: str) -> list[Path]:
     """The files of a package; for a module outside of packages, the modules next to it too, which it may import."""
     spec = importlib.util.find_spec(top) if top != "__main__" else None
     if spec is not None and spec.submodule_search_locations is not None:
-        inside = (file for folder in spec.submodule_search_locations for file in Path(folder).rglob("*"))
+        # A set: a folder that is in `sys.path` twice is a location twice.
+        inside = {file for folder in spec.submodule_search_locations for file in Path(folder).rglob("*")}
         return sorted(file for file in inside if file.is_file() and "__pycache__" not in file.parts)
     path = getattr(sys.modules.get(top), "__file__", None) if spec is None else spec.origin
     if path is None or not path.endswith(".py"):
