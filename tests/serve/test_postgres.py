@@ -59,7 +59,7 @@ def test_keys_are_kept_as_hashes(database):
     key = add_key(store, "write", "team-a/", "camera")
     (entry,) = list_keys(store)
     assert entry["prefix"] == "team-a/"
-    assert key.rpartition("_")[2] not in str(store.access_keys())
+    assert key.split("_", 2)[2] not in str(store.access_keys())  # the secret part may contain "_"
     remove_key(store, entry["id"])
     assert list_keys(store) == []
     store.close()
