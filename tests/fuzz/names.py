@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import re
 import tempfile
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from fuzz.cases import Stream
@@ -161,6 +163,8 @@ def _compared(features: FeatureSet, name: str) -> Comparison:
     title=names,
 )
 def feature_files_keep_names(class_names: list[str], sample_name: str, mode: str, title: str) -> None:
+    given = [*class_names, sample_name, mode, title]
+    assume(json.loads(json.dumps(given)) == given)  # two halves of a character that stand together become it in JSON
     prototypes = Stream(classes=3, dimension=4, samples=12, seed=6).prototypes
     made = _set(
         class_names,

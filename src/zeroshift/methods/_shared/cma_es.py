@@ -106,7 +106,8 @@ class CMAES:
             + self.c_1 * np.outer(self.path_c, self.path_c)
             + self.c_mu * (steps.T * weights) @ steps
         )
-        self.sigma *= math.exp(self.c_sigma / self.d_sigma * (length / self.expected - 1))
+        # Bounded, so that a step stays finite whatever the covariance of a loaded state is.
+        self.sigma *= math.exp(min(30.0, self.c_sigma / self.d_sigma * (length / self.expected - 1)))
         self._decompose()
 
     def _whitened(self, steps: np.ndarray) -> np.ndarray:
