@@ -40,7 +40,7 @@ def assert_answer(answer: Any, rows: int, classes: int, what: str, *, tolerance:
     assert np.isfinite(values).all(), f"{what}: not finite: {values}"
     assert (values >= 0).all(), f"{what}: negative probabilities"
     sums = values.sum(axis=1, dtype=np.float64)
-    assert np.abs(sums - 1).max() <= tolerance, f"{what}: rows sum to {sums}"
+    assert np.abs(sums - 1).max(initial=0) <= tolerance, f"{what}: rows sum to {sums}"
 
 
 def learned(method: Method) -> Any:
