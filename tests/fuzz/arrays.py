@@ -472,7 +472,7 @@ def feature_sets_are_valid_or_refused(given_field: tuple[str, Any]) -> None:
         else:
             for matrix in (made.features, *made.prototypes.values(), *([] if made.views is None else made.views)):
                 assert matrix.dtype.str[1:] in ("f2", "f4", "f8"), f"a matrix is stored as {matrix.dtype.str}"
-                assert np.abs(np.linalg.norm(matrix.astype(float), axis=1) - 1).max(initial=0) < 0.011, "rows of another length"
+                assert np.abs(np.linalg.norm(matrix.astype(float), axis=1) - 1).max() < 0.011, "rows of another length"
             assert made.n_classes == len(made.prototypes_for())
             assert np.isfinite(made.logit_scale)
             made.save(path / "set.safetensors")
