@@ -178,33 +178,10 @@ class ShardOptions:
     def are_given(self) -> bool:
         return self != ShardOptions(None, None, False, None, "raise", None, None, None, None, False)
 
-    def run(
-        self,
-        source: str,
-        out: str,
-        chosen: MethodOptions,
-        *,
-        prototypes: Path | None,
-        logit_scale: float | None,
-        classes: str | None,
-        normalize: bool,
-        device: str,
-        json: bool,
-        quiet: bool,
-        force: bool,
-        labels: Path | None,
-        reject_above: str | None,
-        top_k: int | None,
-        per_class: bool,
-        others: dict[str, object],
-    ) -> None:
-        """Adapt to the shards at `source` and write the predictions to the folder `out`."""
+    def run(self, source: str, out: str, chosen: MethodOptions, *, json: bool, quiet: bool, **given: Any) -> None:
+        """Adapt to the shards at `source` and write the predictions to the folder `out`; `given` is as for `_run`."""
         try:
-            self._run(
-                source, out, chosen, prototypes=prototypes, logit_scale=logit_scale, classes=classes,
-                normalize=normalize, device=device, json=json, quiet=quiet, force=force, labels=labels,
-                reject_above=reject_above, top_k=top_k, per_class=per_class, others=others,
-            )  # fmt: skip
+            self._run(source, out, chosen, json=json, quiet=quiet, **given)
         except FinishedRunError as finished:
             if json:
                 print_json({"result": {"finished": True, "out": out}})
